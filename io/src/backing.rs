@@ -60,19 +60,19 @@ pub struct BackingOptions {
 pub enum OpenError {
     /// The spec cannot be read.
     BadSpec {
-        /// The spec.
+        /// The spec as the operator gave it.
         spec: String,
         /// What is wrong.
         reason: String,
     },
     /// There is no such file.
     Missing {
-        /// The file.
+        /// Where the file was looked for.
         path: PathBuf,
     },
     /// The file begins like an image of another format.
     ForeignFormat {
-        /// The file.
+        /// The file that was refused.
         path: PathBuf,
         /// The format, as QEMU spells it.
         format: &'static str,
@@ -81,19 +81,19 @@ pub enum OpenError {
     InUse {
         /// The device or file.
         path: PathBuf,
-        /// By what.
+        /// What uses it, in words that go on after `it is`.
         by: String,
     },
     /// Whoever judges places has refused this one.
     Refused {
-        /// As given.
+        /// The spec as the operator gave it.
         spec: String,
         /// Why, and what to do.
         reason: String,
     },
     /// The file cannot hold a volume.
     Unusable {
-        /// The file.
+        /// The file that was refused.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -102,9 +102,9 @@ pub enum OpenError {
     Failed {
         /// What was attempted.
         attempted: &'static str,
-        /// The file.
+        /// The file that it was attempted on.
         path: PathBuf,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
 }

@@ -22,7 +22,7 @@ pub enum Access {
     },
     /// Through the page cache, because O_DIRECT does not work.
     Buffered {
-        /// Why.
+        /// Why it does not, for people.
         reason: String,
     },
 }
@@ -141,7 +141,7 @@ impl DeviceFile {
         &self.file
     }
 
-    /// Its descriptor.
+    /// Its descriptor, open as long as this is.
     pub fn raw(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -297,7 +297,7 @@ pub(crate) fn statx(file: &File, mask: u32) -> Option<libc::statx> {
 /// Whether an open file is still what its path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// It is.
+    /// The path leads to the open file.
     InPlace,
     /// It has no name any more: it goes with the last that has it open.
     Deleted {

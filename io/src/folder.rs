@@ -35,7 +35,7 @@ pub enum Links {
     Trusted,
     /// All, as on a host whose root is the folder at which the path begins: none leads out of it.
     Inside,
-    /// None.
+    /// None: a link in the path is an error.
     Never,
 }
 

@@ -23,7 +23,7 @@ use std::os::unix::fs::MetadataExt;
 pub struct Identity {
     /// Device number of the file system, or of the block device itself.
     pub device: u64,
-    /// Inode.
+    /// Inode number of a file; 0 of a block device.
     pub inode: u64,
     /// Birth time in nanoseconds since 1970, where the file system keeps one.
     pub birth_ns: Option<i128>,

@@ -71,23 +71,23 @@ const SUPERBLOCK_MAGIC: [u8; 8] = *b"FBJFILE\0";
 pub enum JournalError {
     /// The file system has no room for the whole journal.
     NoRoom {
-        /// The journal.
+        /// The journal that needs the room.
         path: PathBuf,
         /// Bytes asked for.
         length: u64,
     },
     /// Another process, or requests of a killed one, hold it.
     HeldBy {
-        /// The journal.
+        /// The journal that is held.
         path: PathBuf,
-        /// Who.
+        /// Who holds it, as far as /proc tells.
         holder: HolderDescription,
         /// How long was waited.
         waited: Duration,
     },
     /// It was written for another volume.
     OtherVolume {
-        /// The journal.
+        /// The journal that was refused.
         path: PathBuf,
         /// Whose it is.
         found: [u8; 16],
@@ -96,12 +96,12 @@ pub enum JournalError {
     },
     /// It was written by a newer version.
     Newer {
-        /// The journal.
+        /// The journal that was refused.
         path: PathBuf,
     },
     /// It holds a batch of an owner that the tier does not know.
     LaterTerm {
-        /// The journal.
+        /// The journal that was refused.
         path: PathBuf,
         /// Of the batch.
         found: Term,
@@ -110,17 +110,17 @@ pub enum JournalError {
     },
     /// It may hold a batch that is not in the backing.
     NotReplayed {
-        /// The journal.
+        /// The journal that was not replayed.
         path: PathBuf,
     },
     /// There is one already.
     Exists {
-        /// The journal.
+        /// The journal that is there.
         path: PathBuf,
     },
     /// It is not a whole journal, or does not fit the image.
     Unusable {
-        /// The journal.
+        /// The journal that was refused.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -131,7 +131,7 @@ pub enum JournalError {
         attempted: &'static str,
         /// The journal or the image.
         path: PathBuf,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
 }

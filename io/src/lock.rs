@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub enum HolderDescription {
     /// A process that has the file open and locked.
     Process {
-        /// Its number.
+        /// Its number in this PID namespace.
         pid: u32,
         /// Its command line, or its name.
         command: String,

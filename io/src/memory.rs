@@ -121,12 +121,12 @@ impl Mapping {
         self.of_file
     }
 
-    /// First byte.
+    /// Address of its first byte, valid as long as this is.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Bytes.
+    /// Bytes that are mapped.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -168,7 +168,7 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// Zeroed bytes.
+    /// So many zeroed bytes; what they take is rounded up to whole blocks.
     pub fn new(length: usize) -> AlignedBuffer {
         let capacity = length.next_multiple_of(BUFFER_ALIGN).max(BUFFER_ALIGN);
         let layout = Layout::from_size_align(capacity, BUFFER_ALIGN).expect("lengths here are far below isize::MAX");

@@ -68,7 +68,7 @@ pub struct Preferring {
 }
 
 impl Preferring {
-    /// See [`prefer`].
+    /// Notes what the calling thread prefers now, then has it prefer this node as [`prefer`] does.
     pub fn node(node: u32) -> io::Result<Preferring> {
         let (mut mode, mut mask): (libc::c_int, Mask) = (0, [0; MASK_BITS / 64]);
         // SAFETY: places for the mode and for as many bits as are told; without an address and flags it is the thread's policy.

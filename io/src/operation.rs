@@ -24,23 +24,23 @@ static ZEROS: LazyLock<AlignedBuffer> = LazyLock::new(|| AlignedBuffer::new(ZERO
 pub enum OperationKind {
     /// Fill the buffers from this byte on; past the end of the device they become zeros.
     Read {
-        /// First byte.
+        /// First byte of the device.
         offset: u64,
     },
     /// Write the buffers from this byte on.
     Write {
-        /// First byte.
+        /// First byte of the device.
         offset: u64,
     },
     /// Make every completed write durable (fdatasync).
     Sync,
     /// Make a range read as zeros.
     Zero {
-        /// First byte.
+        /// First byte of the device.
         offset: u64,
-        /// Bytes.
+        /// Bytes from there on.
         length: u64,
-        /// May deallocate.
+        /// The device may deallocate the range instead of storing zeros.
         hole: bool,
     },
 }
@@ -61,7 +61,7 @@ pub struct Operation {
     file: Arc<DeviceFile>,
     kind: OperationKind,
     buffers: Buffers,
-    /// Bytes done.
+    /// Bytes of the operation that are done.
     done: u64,
     /// First iovec that is not done.
     iovec: usize,
@@ -83,7 +83,7 @@ pub(crate) enum Call {
 pub(crate) enum Progress {
     /// Another call is needed: see [`Operation::next_call`].
     Again,
-    /// The end.
+    /// The operation has ended, and how.
     Finished(io::Result<()>),
 }
 
@@ -106,7 +106,7 @@ impl Operation {
         Operation { file, kind, buffers, done: 0, iovec: 0, zero_way, again: 0 }
     }
 
-    /// The device.
+    /// The device that it is for.
     pub fn file(&self) -> &Arc<DeviceFile> {
         &self.file
     }

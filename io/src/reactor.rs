@@ -42,14 +42,14 @@ pub enum ModeChoice {
     Auto,
     /// io_uring or an error.
     Uring,
-    /// Threads.
+    /// epoll and worker threads.
     Threads,
 }
 
 /// What is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// io_uring.
+    /// io_uring, for operations and readiness.
     Uring,
     /// epoll and worker threads.
     Threads,
@@ -64,11 +64,11 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Only readability.
+    /// Told when bytes can be read, not when they can be written.
     pub const READ: Interest = Interest { read: true, write: false };
-    /// Only writability.
+    /// Told when bytes can be written, not when they can be read.
     pub const WRITE: Interest = Interest { read: false, write: true };
-    /// Both.
+    /// Told when bytes can be read, and when they can be written.
     pub const BOTH: Interest = Interest { read: true, write: true };
     /// Neither: a hang-up is still told.
     pub const NONE: Interest = Interest { read: false, write: false };
@@ -81,7 +81,7 @@ pub enum Completion {
     Done {
         /// As given to `submit`.
         token: u64,
-        /// How.
+        /// How it ended; an error is as the system call told it.
         result: io::Result<()>,
         /// The operation's owned buffer, if it had one.
         buffer: Option<AlignedBuffer>,
@@ -253,7 +253,7 @@ impl Reactor {
         self.epoll.change(fd, token, interest)
     }
 
-    /// Ends it.
+    /// Tells nothing of the descriptor any more; to be called before it is closed.
     pub fn unwatch(&mut self, fd: RawFd) -> io::Result<()> {
         self.epoll.remove(fd)
     }

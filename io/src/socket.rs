@@ -28,9 +28,9 @@ pub fn is_local(socket: BorrowedFd<'_>) -> bool {
 pub enum Moved {
     /// So many bytes; 0 on receipt is the end of the stream.
     Bytes(usize),
-    /// Not now.
+    /// No byte can be moved now; to be tried again when the socket is ready.
     WouldBlock,
-    /// Never again.
+    /// The connection is of no use any more.
     Failed(io::Error),
 }
 

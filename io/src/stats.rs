@@ -16,7 +16,7 @@ pub struct OperationStats {
     pub merged: u64,
     /// Sum of latencies, from being asked for to completion, any model delay included.
     pub latency_sum_ns: u64,
-    /// Longest latency.
+    /// Longest latency, in nanoseconds.
     pub latency_max_ns: u64,
     /// Latencies by power of two.
     pub latency_histogram: [u64; LATENCY_BUCKETS],

@@ -34,7 +34,7 @@ const HEADS_KEPT_MAX: usize = 64;
 pub enum TierError {
     /// The file system has no room for the whole tier.
     NoRoom {
-        /// The tier.
+        /// The tier that needs the room.
         path: PathBuf,
         /// Bytes asked for.
         length: u64,
@@ -45,16 +45,16 @@ pub enum TierError {
     },
     /// Another process, or requests of a killed one, hold the tier.
     HeldBy {
-        /// The tier.
+        /// The tier that is held.
         path: PathBuf,
-        /// Who.
+        /// Who holds it, as far as /proc tells.
         holder: HolderDescription,
         /// How long was waited.
         waited: Duration,
     },
     /// The tier is of the wrong size or kind.
     Unusable {
-        /// The tier.
+        /// The tier that was refused.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -63,9 +63,9 @@ pub enum TierError {
     Failed {
         /// What was attempted.
         attempted: &'static str,
-        /// The tier.
+        /// The tier that it was attempted on.
         path: PathBuf,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
 }
@@ -548,7 +548,7 @@ impl FlashTier {
         self.file.access()
     }
 
-    /// The device.
+    /// The file or block device that it lies on.
     pub fn file(&self) -> &Arc<DeviceFile> {
         &self.file
     }
@@ -586,12 +586,12 @@ impl FlashTier {
     }
 }
 
-/// Either kind.
+/// A tier of either kind.
 #[derive(Debug)]
 pub enum Tier {
-    /// In memory.
+    /// In memory: what it holds does not survive a loss of power.
     Memory(MemoryTier),
-    /// On flash.
+    /// On flash: what was synced survives a loss of power.
     Flash(FlashTier),
 }
 

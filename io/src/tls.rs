@@ -116,7 +116,7 @@ impl Session {
         self.tls.wants_write()
     }
 
-    /// As [`crate::channel::Channel::receive`].
+    /// Fills the buffer with plain bytes, as [`crate::channel::Channel::receive`] does.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
         let mut filled = 0;
         loop {

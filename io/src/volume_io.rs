@@ -187,7 +187,7 @@ impl VolumeIo {
         self.arena = arena;
     }
 
-    /// The tier.
+    /// The tier that holds the log.
     pub fn tier(&self) -> &Tier {
         &self.tier
     }
@@ -197,7 +197,7 @@ impl VolumeIo {
         self.backing.is_some()
     }
 
-    /// The backing.
+    /// The backing; it must be there ([`VolumeIo::has_backing`]).
     pub fn backing(&self) -> &Backing {
         self.backing.as_ref().expect(BACKING_OF_OWNER)
     }

@@ -26,7 +26,7 @@ pub const LIFE: Duration = Duration::from_secs(10);
 pub struct Interface {
     /// The kernel's number.
     pub index: u32,
-    /// Its name.
+    /// The kernel's name for it.
     pub name: String,
     /// Its address on the wire; empty where it has none.
     pub hardware: Vec<u8>,
@@ -37,11 +37,11 @@ pub struct Interface {
 /// An address that an interface has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
-    /// The address.
+    /// The address itself, without its network.
     pub address: IpAddr,
     /// Bits of its network.
     pub bits: u8,
-    /// Whose.
+    /// Index of the interface that has it.
     pub interface: u32,
     /// How long still; none: for good.
     pub left: Option<Duration>,
@@ -64,12 +64,12 @@ impl Addresses {
         Netlink::open().map(Addresses)
     }
 
-    /// All interfaces.
+    /// All interfaces of this network namespace.
     pub fn interfaces(&mut self) -> io::Result<Vec<Interface>> {
         self.0.interfaces()
     }
 
-    /// All addresses.
+    /// All addresses of this network namespace's interfaces.
     pub fn assigned(&mut self) -> io::Result<Vec<Assigned>> {
         self.0.addresses()
     }

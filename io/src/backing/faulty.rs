@@ -33,7 +33,7 @@ pub enum Fate {
     Corrupted,
 }
 
-/// Parameters.
+/// Which faults there are, and how often.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultyParameters {
     /// Probability that a read fails with EIO.
@@ -63,7 +63,7 @@ pub struct FaultyParameters {
 }
 
 impl FaultyParameters {
-    /// From `write_error=0.01,seed=7,...`.
+    /// Reads what follows `faulty:` in a spec, as in `write_error=0.01,seed=7`.
     pub fn parse(text: &str) -> Result<FaultyParameters, String> {
         let mut p = FaultyParameters::default();
         for (key, value) in super::pairs("faulty:", text)? {

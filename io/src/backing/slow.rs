@@ -88,7 +88,7 @@ impl SlowModel {
         }
     }
 
-    /// Parameters.
+    /// What the model was made with.
     pub fn parameters(&self) -> &SlowParameters {
         &self.parameters
     }

@@ -26,7 +26,7 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 /// Whether a host is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// It is.
+    /// The host is on.
     On,
     /// It is not.
     Off,
@@ -60,19 +60,19 @@ pub enum AgentError {
     },
     /// There is no such agent.
     Missing {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
     },
     /// It could not be started or spoken to.
     NotRun {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
     /// It has failed.
     Failed {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
         /// What it was asked for.
         action: &'static str,
@@ -83,16 +83,16 @@ pub enum AgentError {
     },
     /// It did not end within the limit.
     TimedOut {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
         /// What it was asked for.
         action: &'static str,
-        /// The limit.
+        /// How long it may take.
         limit: Duration,
     },
     /// It says that it has done so, and the host is as before.
     NotSo {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
         /// What the host is.
         is: Power,
@@ -198,7 +198,7 @@ impl Agent {
         Ok(Agent { name: name.to_owned(), program, options, limit })
     }
 
-    /// Its name.
+    /// Name of its program, without a path.
     pub fn name(&self) -> &str {
         &self.name
     }

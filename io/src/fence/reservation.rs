@@ -55,7 +55,7 @@ impl fmt::Display for ReservationKey {
 /// How somebody came to be registered no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expelled {
-    /// By us.
+    /// This call has removed the registration.
     Now,
     /// There was no such registration.
     WasNotRegistered,
@@ -66,7 +66,7 @@ pub enum Expelled {
 pub enum ReservationError {
     /// Nothing that can be reserved.
     Unusable {
-        /// The path.
+        /// What was to be reserved.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -75,30 +75,30 @@ pub enum ReservationError {
     Failed {
         /// What was attempted.
         attempted: &'static str,
-        /// The device.
+        /// The device that it was attempted on.
         path: PathBuf,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
     /// The device has refused a command for another reason than a reservation.
     Refused {
         /// What was attempted.
         attempted: &'static str,
-        /// The device.
+        /// The device that refused.
         path: PathBuf,
         /// The kernel's `enum pr_status`, a SCSI result or an NVMe status.
         status: i32,
     },
     /// Somebody else has it reserved.
     HeldByAnother {
-        /// The device.
+        /// The device that is reserved.
         path: PathBuf,
     },
     /// The other registers anew as often as it is expelled.
     NotExpelled {
-        /// The device.
+        /// The device that it registers at.
         path: PathBuf,
-        /// The other.
+        /// Key of the other.
         key: ReservationKey,
     },
 }
@@ -164,7 +164,7 @@ struct Registration {
     padding: u32,
 }
 
-/// `struct pr_reservation`.
+/// The kernel's `struct pr_reservation`.
 #[repr(C)]
 struct Reservation {
     key: u64,
@@ -182,7 +182,7 @@ struct Preemption {
     flags: u32,
 }
 
-/// PR_WRITE_EXCLUSIVE_REG_ONLY.
+/// The kernel's PR_WRITE_EXCLUSIVE_REG_ONLY: whoever is registered may write.
 const REGISTRANTS_ONLY: u32 = 3;
 /// PR_FL_IGNORE_KEY: whatever key this path is registered under.
 const IGNORE_KEY: u32 = 1;

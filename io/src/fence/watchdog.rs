@@ -29,7 +29,7 @@ const GET_TIMEOUT: libc::c_ulong = request(2, 7);
 pub enum WatchdogError {
     /// It is none, or none that helps.
     Unusable {
-        /// The path.
+        /// What was to be the watchdog.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -38,9 +38,9 @@ pub enum WatchdogError {
     Failed {
         /// What was attempted.
         attempted: &'static str,
-        /// The device.
+        /// The device that it was attempted on.
         path: PathBuf,
-        /// Why.
+        /// What the system call said.
         error: io::Error,
     },
 }

@@ -62,7 +62,7 @@ pub struct ReplayRequest {
 /// A complete batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchFound {
-    /// Its number.
+    /// Its number among the journal's batches; the newer has the higher.
     pub sequence: u64,
     /// Everything up to here is in the backing once it is applied.
     pub through: Lsn,
@@ -104,7 +104,7 @@ pub enum Verdict {
 /// What [`inspect`] has found, or [`replay`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayReport {
-    /// The journal.
+    /// The journal that was looked at.
     pub path: PathBuf,
     /// Whose it is.
     pub volume: [u8; 16],
@@ -299,7 +299,7 @@ fn look(
 
 /// What an area begins with.
 pub(super) enum Head {
-    /// Nothing.
+    /// Nothing: never used, or erased.
     Empty,
     /// No whole head of a batch, and why.
     Incomplete(String),

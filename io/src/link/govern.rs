@@ -61,7 +61,7 @@ const TRIES_MIN: u32 = 8;
 /// What the operator asks for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Compression {
-    /// Never.
+    /// Nothing is ever packed.
     Off,
     /// When it pays, for at most this share of the CPU that would else be idle.
     Auto {

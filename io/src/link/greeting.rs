@@ -30,11 +30,11 @@ const REST: Duration = Duration::from_millis(100);
 /// This node, as its links say.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The cluster.
+    /// Identity of the cluster; nodes of another one are not let in.
     pub cluster: [u8; 16],
-    /// The node.
+    /// This node's number.
     pub node: NodeId,
-    /// Its name.
+    /// This node's name, which its certificate must name.
     pub name: NodeName,
     /// Where it runs.
     pub host: Host,
@@ -216,17 +216,17 @@ struct Visitor {
 pub struct Arrival {
     pub(super) channel: Channel,
     pub(super) hello: Hello,
-    /// From where.
+    /// Where its connection comes from.
     pub address: SocketAddr,
 }
 
 impl Arrival {
-    /// Who.
+    /// The name that the node says; with TLS its certificate names it.
     pub fn name(&self) -> &NodeName {
         &self.hello.name
     }
 
-    /// Its number.
+    /// The node's number, as it says itself.
     pub fn node(&self) -> NodeId {
         self.hello.node
     }
@@ -250,9 +250,9 @@ impl Arrival {
 /// Somebody who was not let in.
 #[derive(Debug)]
 pub struct TurnedAway {
-    /// From where.
+    /// Where the connection came from.
     pub address: SocketAddr,
-    /// Why.
+    /// Why it was not let in.
     pub why: Failure,
 }
 

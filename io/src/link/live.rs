@@ -119,9 +119,9 @@ pub struct Counts {
     pub duplicates: u64,
     /// Messages that found no place here.
     pub no_place: u64,
-    /// Payload bytes that came packed, before and after.
+    /// Payload bytes that came packed, as they came.
     pub unpacked_from_bytes: u64,
-    /// Likewise, after.
+    /// The same payload bytes, unpacked.
     pub unpacked_to_bytes: u64,
 }
 

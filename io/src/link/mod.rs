@@ -117,7 +117,7 @@ pub struct AddressPair {
 /// What a link is made from.
 #[derive(Clone)]
 pub struct LinkConfig {
-    /// This node.
+    /// Who this node is, as it says itself on each channel.
     pub identity: Arc<Identity>,
     /// The other one, as its certificate names it.
     pub peer: NodeName,
@@ -179,16 +179,16 @@ pub enum LinkEvent {
     Interrupted,
     /// A channel is in use.
     Up {
-        /// Which.
+        /// Index of the channel's pair of addresses.
         channel: usize,
         /// Where it leads.
         address: SocketAddr,
     },
     /// A channel is no longer in use, or did not come about.
     Down {
-        /// Which.
+        /// Index of the channel's pair of addresses.
         channel: usize,
-        /// Why.
+        /// Why it ended, or did not come about.
         why: Failure,
     },
 }

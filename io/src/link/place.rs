@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// These frames.
+    /// A place of these frames, one block of the payload in each.
     pub fn new(arena: &Arena, frames: Vec<FrameId>) -> Place {
         let target = |frame: &FrameId| NonNull::new(arena.frame(*frame)).expect("a mapping is never at 0");
         let targets = frames.iter().map(target).collect();

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 /// How far a channel is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChannelPhase {
-    /// In use.
+    /// In use: messages may go by it.
     Up,
     /// A connection is being made, or who is there is being asked.
     Beginning,
@@ -20,7 +20,7 @@ pub enum ChannelPhase {
     Down(Option<Failure>),
 }
 
-/// One channel.
+/// What one channel of a link shows.
 #[derive(Clone, Debug)]
 pub struct ChannelStatus {
     /// Its addresses, at the end that calls.
@@ -31,7 +31,7 @@ pub struct ChannelStatus {
     pub phase: ChannelPhase,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
-    /// Since when.
+    /// When that last changed.
     pub since: Instant,
     /// Bytes sent, over all its lives.
     pub sent_bytes: u64,
@@ -54,7 +54,7 @@ pub struct ChannelStatus {
 pub struct LinkStatus {
     /// The other node.
     pub peer: NodeName,
-    /// Its channels.
+    /// What each of its channels shows, in the order of their indices.
     pub channels: Vec<ChannelStatus>,
     /// Bytes of messages that are not acknowledged.
     pub open_bytes: u64,

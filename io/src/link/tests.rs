@@ -157,7 +157,7 @@ struct Stand {
     door: Door,
     arrivals: Vec<Arrival>,
     turned_away: Vec<TurnedAway>,
-    /// Calls.
+    /// The end that calls.
     alpha: End,
     beta: End,
     /// Whose content does not change.

@@ -15,7 +15,7 @@ use std::path::Path;
 /// About whom, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// About whom.
+    /// Whose writes are known to have ended when the lock has.
     pub about: LockReach,
     /// Why, for people.
     pub reason: &'static str,

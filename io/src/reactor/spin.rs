@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Longest look.
+/// A look ends after this, whether it has found something or not.
 const SPIN: Duration = Duration::from_micros(50);
 /// A block that ended within this, wake-up included, would have been a hit.
 const SHORT_BLOCK: Duration = Duration::from_micros(80);

@@ -49,7 +49,7 @@ const REPLY_BYTES_MAX: u32 = 64 << 10;
 /// What a server says of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Bytes.
+    /// Size of the export in bytes.
     pub size: u64,
     /// It can flush.
     pub flush: bool,
@@ -140,7 +140,7 @@ impl Wire for Timed {
 /// A connection that has chosen its export and carries no request.
 #[derive(Debug)]
 pub struct Connected {
-    /// Non-blocking.
+    /// The socket, non-blocking from now on.
     pub socket: Socket,
     /// What was agreed on.
     pub export: Export,

@@ -26,11 +26,11 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// TCP.
+    /// At a host and port, over TCP.
     Tcp {
         /// Name or address, an IPv6 address without its brackets.
         host: String,
-        /// Port.
+        /// TCP port; 10809 where none was given.
         port: u16,
     },
     /// A unix socket.
@@ -40,7 +40,7 @@ pub enum Server {
 /// An export and how it is to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NbdUri {
-    /// Its server.
+    /// Where the server of the export listens.
     pub server: Server,
     /// Its name; empty is the server's default.
     pub export: String,
@@ -172,7 +172,7 @@ fn tcp(authority: &str) -> Result<Server, String> {
     Ok(Server::Tcp { host: host.to_owned(), port })
 }
 
-/// Undoes percent-encoding.
+/// Each `%` and two hexadecimal digits become one byte.
 fn decode(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
