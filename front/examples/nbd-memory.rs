@@ -24,7 +24,7 @@ const SPARE_FRAMES: usize = 32 << 10;
 
 /// Where clients come in.
 pub enum Listener {
-    /// Local.
+    /// At a unix socket, from this host only.
     Unix(UnixListener),
     /// Over the network.
     Tcp(TcpListener),

@@ -22,9 +22,9 @@ const SECTOR: usize = 512;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Unix socket.
+    /// At a unix socket of this path.
     Unix(PathBuf),
-    /// `host:port`.
+    /// Over TCP at `host:port`.
     Tcp(String),
 }
 
@@ -66,9 +66,9 @@ pub struct Load {
 /// What was seen.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Reads answered.
+    /// Reads that were answered, by an error or not.
     pub reads: u64,
-    /// Writes answered.
+    /// Writes that were answered, by an error or not.
     pub writes: u64,
     /// Bytes of both.
     pub bytes: u64,
@@ -113,7 +113,7 @@ impl Histogram {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.total += other.total;
     }
-    /// Values counted.
+    /// How many values were counted.
     pub fn total(&self) -> u64 {
         self.total
     }
@@ -195,7 +195,7 @@ impl Client {
         }
     }
 
-    /// Says good-bye.
+    /// Tells the server that nothing more is asked, and ends the connection.
     pub fn disconnect(mut self) -> io::Result<()> {
         let head = RequestHead { flags: 0, command: Command::Disconnect, cookie: 0, offset: 0, length: 0 };
         self.send(&mut head.encode().to_vec())

@@ -191,7 +191,7 @@ fn place<B: Backend + ?Sized>(backend: &B, frame: FrameId, block: BlockIndex, fr
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Slot {
     Free,
-    /// Handed in.
+    /// Handed to the volume, which has not answered.
     Open {
         head: RequestHead,
         asked: Asked,

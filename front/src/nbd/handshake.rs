@@ -83,7 +83,7 @@ impl Seen<'_> {
 pub struct Negotiated {
     /// Who has chosen.
     pub client: Client,
-    /// The export.
+    /// The export that was chosen.
     pub export: ExportInfo,
     /// How requests and replies are framed.
     pub framing: Framing,
@@ -143,7 +143,7 @@ enum Phase {
     Ended,
 }
 
-/// One negotiation.
+/// One negotiation, from the greeting to an export or the end.
 #[derive(Debug)]
 pub struct Handshake {
     phase: Phase,

@@ -32,7 +32,7 @@ pub enum Receipt {
 /// What a session cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LimitReport {
-    /// Requests answered.
+    /// Requests that were answered.
     pub operations: u64,
     /// Bytes read and written.
     pub bytes: u64,

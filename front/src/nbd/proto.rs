@@ -63,7 +63,7 @@ pub mod transmission {
     pub const BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 }
 
-/// Command flags.
+/// Bits of a request's flags.
 pub mod command_flags {
     #![allow(missing_docs)] // the protocol's own names
     pub const FUA: u16 = 1 << 0;
@@ -109,7 +109,7 @@ impl OptionKind {
         }
     }
 
-    /// Its number.
+    /// Its number in the protocol.
     pub fn number(self) -> u32 {
         match self {
             OptionKind::ExportName => 1,
@@ -197,7 +197,7 @@ impl Context {
 pub struct ContextSet(u8);
 
 impl ContextSet {
-    /// Adds one.
+    /// Selects one more context.
     pub fn insert(&mut self, context: Context) {
         self.0 |= 1 << context.id();
     }
@@ -247,7 +247,7 @@ impl Command {
         }
     }
 
-    /// Its number.
+    /// Its number in the protocol.
     pub fn number(self) -> u16 {
         match self {
             Command::Read => 0,
@@ -343,7 +343,7 @@ pub struct RequestHead {
     pub command: Command,
     /// The client's name for it, returned in the reply.
     pub cookie: u64,
-    /// First byte.
+    /// First byte of the export that is meant.
     pub offset: u64,
     /// Bytes; of the payload where [`RequestHead::has_payload`], else of the volume.
     pub length: u64,
@@ -468,7 +468,7 @@ pub struct ChunkHead {
     pub done: bool,
     /// None: of a kind that this side knows nothing of.
     pub kind: Option<ChunkKind>,
-    /// The request's.
+    /// Cookie of the request that it answers.
     pub cookie: u64,
     /// Bytes of the payload behind it.
     pub length: u64,
@@ -581,16 +581,16 @@ pub enum Malformed {
 pub struct InfoQuery<'a> {
     /// Export asked for.
     pub name: &'a str,
-    /// Wants [`InfoKind::Name`].
+    /// The client asks for [`InfoKind::Name`].
     pub wants_name: bool,
-    /// Wants [`InfoKind::Description`].
+    /// The client asks for [`InfoKind::Description`].
     pub wants_description: bool,
-    /// Wants [`InfoKind::BlockSize`].
+    /// The client asks for [`InfoKind::BlockSize`].
     pub wants_block_size: bool,
 }
 
 impl<'a> InfoQuery<'a> {
-    /// From bytes.
+    /// Reads an option's payload as the client has sent it.
     pub fn decode(b: &'a [u8]) -> Result<InfoQuery<'a>, Malformed> {
         let (name, rest) = split_string(b)?;
         let (count, items) = rest.split_at_checked(2).ok_or(Malformed::Invalid)?;
@@ -618,7 +618,7 @@ pub struct ContextQuery<'a> {
 }
 
 impl<'a> ContextQuery<'a> {
-    /// From bytes.
+    /// Reads an option's payload as the client has sent it.
     pub fn decode(b: &'a [u8]) -> Result<ContextQuery<'a>, Malformed> {
         let (name, rest) = split_string(b)?;
         let (count, mut rest) = rest.split_at_checked(4).ok_or(Malformed::Invalid)?;

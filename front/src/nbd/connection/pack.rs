@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// A client, and what was said to and by it that is not done with.
 pub struct Packed {
-    /// Its bytes.
+    /// Its socket, with TLS where that was agreed on.
     pub channel: Channel,
     /// As it was agreed on; what it has asked comes first.
     pub negotiated: Negotiated,
