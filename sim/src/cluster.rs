@@ -9,7 +9,7 @@ use forebay_core::types::*;
 /// A node as it is bought.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetup {
-    /// Its tier.
+    /// Kind and size of its tier.
     pub layout: TierLayout,
     /// Frames of its arena.
     pub frames: u32,
@@ -73,7 +73,7 @@ pub enum Target {
     Member,
     /// This one; 0 is the first owner of a scenario.
     Node(usize),
-    /// Somebody.
+    /// Any node, by chance.
     Anybody,
 }
 
@@ -82,9 +82,9 @@ pub enum Target {
 pub struct Planned {
     /// When, from the moment in which clients are first served.
     pub at: Duration,
-    /// What.
+    /// What is done.
     pub what: Mischief,
-    /// Whom.
+    /// To whom it is done.
     pub whom: Target,
     /// For how long, where it ends.
     pub lasts: Duration,
@@ -108,7 +108,7 @@ pub struct ClusterFaults {
 }
 
 impl ClusterFaults {
-    /// None.
+    /// Nothing goes wrong on any link.
     pub fn none() -> ClusterFaults {
         ClusterFaults {
             message_lost: 0,
@@ -147,7 +147,7 @@ pub struct ClusterSetup {
     pub link_micros_max: u64,
     /// What may happen.
     pub faults: ClusterFaults,
-    /// What will.
+    /// What will happen, and when.
     pub plan: Vec<Planned>,
 }
 

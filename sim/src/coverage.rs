@@ -144,7 +144,7 @@ impl Coverage {
         }
     }
 
-    /// One more.
+    /// The state was reached once more.
     pub fn see(&mut self, name: &'static str) {
         self.add(name, 1);
     }

@@ -15,7 +15,7 @@ const SECTOR: usize = SECTOR_BYTES as usize;
 pub struct Found {
     /// Index of its area: 0 or 1.
     pub area: usize,
-    /// Its head.
+    /// Head of the batch.
     pub batch: JournalBatch,
     /// Byte of the journal at which its payload begins.
     payload_at: usize,
@@ -28,7 +28,7 @@ pub enum AreaState {
     Empty,
     /// Something that does not count.
     Incomplete,
-    /// A batch.
+    /// A batch that is whole: head and every payload.
     Complete(Found),
 }
 

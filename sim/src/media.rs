@@ -28,7 +28,7 @@ struct Cached {
     bytes: Vec<u8>,
 }
 
-/// A device.
+/// A device with a cache that a loss of power empties.
 #[derive(Clone, Debug)]
 pub struct Media {
     /// What a read returns.

@@ -23,7 +23,7 @@ use crate::pattern;
 pub type Moment = u64;
 /// Names a write, in the order of asking; 0 is the zeros that a new volume holds.
 pub type WriteId = u32;
-/// "Not yet".
+/// A moment that has not come.
 const NEVER: Moment = Moment::MAX;
 const SECTOR_BYTES: u64 = 512;
 /// Writes shown in a report.
@@ -81,7 +81,7 @@ struct Segment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushId(usize);
 
-/// The checker.
+/// What clients were told, and what each sector may therefore hold.
 pub struct Oracle {
     writes: Vec<Write>,
     sectors: Vec<Vec<Segment>>,

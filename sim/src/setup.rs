@@ -78,7 +78,7 @@ pub enum Crash {
 pub struct CrashPlan {
     /// After so many effects and events.
     pub point: u64,
-    /// How.
+    /// How the life ends.
     pub crash: Crash,
     /// What becomes of what was in flight or unsynced.
     pub landing: Landing,

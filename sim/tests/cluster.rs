@@ -140,7 +140,7 @@ fn a_killed_owner_is_followed_by_a_member_that_has_all_that_was_acknowledged() {
     met(&coverage, &["node killed", "take-over won", "former owners proven gone", "pins ended"]);
 }
 
-/// T9.
+/// An owner whose lock is gone steps down and answers nothing more (T9).
 #[test]
 fn a_lock_that_is_taken_from_a_living_owner_costs_nothing_that_was_acknowledged() {
     let coverage = holds_everywhere("lock taken", 2, 5, |_, cluster| {

@@ -641,13 +641,13 @@ fn a_lone_owner_on_flash_opens_by_itself_after_a_power_cut() {
     goes_on(&mut world);
 }
 
-/// T11.
+/// Nobody has to say so (T11).
 #[test]
 fn a_lone_owner_opens_by_itself_where_its_record_said_that_no_log_is_needed() {
     lone_owner_loses_its_memory(Rules::default());
 }
 
-/// T11.
+/// The record says that no log is needed, so nobody has to say so (T11).
 #[test]
 fn a_lone_owner_that_is_stopped_in_order_opens_by_itself() {
     lone_owner_is_stopped_in_order(Rules::default());

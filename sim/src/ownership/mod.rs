@@ -181,7 +181,7 @@ pub struct World {
     snapshots: Vec<Option<former_state::Snapshot>>,
     /// A node was put back to before something that it had said.
     forgot: bool,
-    /// The coordinator.
+    /// The one store of records.
     pub coordinator: Coordinator,
     chaos: Chaos,
     /// Ordered pairs of nodes between which nothing arrives.

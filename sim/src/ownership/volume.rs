@@ -46,7 +46,7 @@ pub struct PutBack {
 /// A write to the backing that is under way; it outlives its process.
 #[derive(Clone, Copy, Debug)]
 pub struct BackingWrite {
-    /// Whose.
+    /// Term of the owner that sent it.
     pub term: Term,
     /// Everything up to here is in the backing when it lands.
     pub through: usize,
@@ -168,7 +168,7 @@ impl Owner {
         self.proposed.iter().map(|(sets, _)| sets).chain([&self.decided])
     }
 
-    /// A2, C4.
+    /// Some set that is asked, decided or proposed, promises that flushes are durable (A2, C4).
     fn promises_durable(&self) -> bool {
         self.sets().any(|sets| sets.flushed == Flushed::Durable)
     }
@@ -474,7 +474,7 @@ impl Volume {
         self.tell_held(tier, envelope);
     }
 
-    /// S3.
+    /// Takes what goes on from the own log without a gap, and answers how far it is (S3).
     fn on_append(&mut self, tier: &mut Tier, envelope: &Envelope, from: usize, numbers: &[u64], mark: Option<&Mark>) {
         let end = tier.log.len();
         if self.sealed || self.went_back || !tier.agreed || tier.seen.0 < envelope.term || from > end {
@@ -712,7 +712,7 @@ impl Volume {
         others.map(held).min().unwrap_or(usize::MAX).min(tier.log.len())
     }
 
-    /// What follows.
+    /// Goes on as far as what is known by now allows.
     fn progress(&mut self, now: Instant, tier: &mut Tier) {
         if self.stopping && !self.stopped && self.owner.as_ref().is_none_or(|owner| !owner.under_way) {
             self.stopped = true;

@@ -193,13 +193,13 @@ impl Due {
 
 /// What a run leaves.
 pub struct Report {
-    /// States reached.
+    /// Which states were reached, and how often.
     pub coverage: Coverage,
     /// Effects executed and events delivered: the possible crash points.
     pub points: u64,
     /// True when the planned crash happened.
     pub crashed: bool,
-    /// Virtual time.
+    /// Virtual time from start to end.
     pub elapsed: Duration,
     /// Longest time without an answer while clients worked.
     pub pause_max: Duration,
@@ -207,7 +207,7 @@ pub struct Report {
     pub wait_max: Duration,
 }
 
-/// The world.
+/// Clients, nodes, links and devices, and all that happens between them in one seed.
 pub struct World {
     setup: Setup,
     random: Random,
