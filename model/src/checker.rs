@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// What is checked.
 pub trait Model {
-    /// One moment.
+    /// Everything there is at one moment.
     type State: Clone + Eq + Hash + Debug;
     /// What leads from one to the next.
     type Step: Clone + Debug;
@@ -30,7 +30,7 @@ pub trait Model {
 /// What a run found.
 #[derive(Debug)]
 pub struct Outcome<S> {
-    /// States seen.
+    /// How many different states were seen.
     pub states: usize,
     /// What is wrong, the steps that lead there, and the state.
     pub found: Option<(String, Vec<S>, String)>,

@@ -30,7 +30,7 @@ pub enum Change {
     Record(NodeId),
     /// A new term, with that member as the owner.
     HandOver(NodeId),
-    /// Clean.
+    /// The record is marked clean: nobody serves the volume any more.
     Stop,
 }
 

@@ -19,9 +19,9 @@ macro_rules! rules {
         }
 
         impl Rules {
-            /// The protocol.
+            /// The protocol as it is: all rules hold.
             pub const ALL: Rules = Rules { $($name: true,)+ };
-            /// Every rule.
+            /// Every rule, in the order of declaration.
             pub const LIST: &[Rule] = &[
                 $(Rule { name: stringify!($name), prevents: $prevents, removed: Rules { $name: false, ..Rules::ALL } },)+
             ];

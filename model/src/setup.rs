@@ -30,7 +30,7 @@ const OVERWRITES: &[Write] = &[
     Write { block: 0, behind_flush: true },
 ];
 
-/// One world.
+/// One world: its nodes, its load, and what may go wrong.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Its name in tests and tables.
@@ -53,7 +53,7 @@ pub struct Setup {
     pub journal: bool,
     /// What the client writes.
     pub load: &'static [Write],
-    /// Faults.
+    /// How many faults of each kind may happen.
     pub budget: Budget,
     /// Rules that hold.
     pub rules: Rules,

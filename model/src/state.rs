@@ -65,7 +65,7 @@ impl fmt::Debug for Log {
 /// What the coordinator keeps of the volume. Changed only by a transaction that compares term and config.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
-    /// Numbers owners.
+    /// Number of the owner; a new owner has a higher one.
     pub term: u8,
     /// Numbers changes of the record.
     pub config: u8,
@@ -111,7 +111,7 @@ pub struct Pending {
 pub enum Phase {
     /// Not every member has answered the seal yet.
     Sealing,
-    /// Accepts requests.
+    /// Takes the client's requests and answers them.
     Serving,
     /// Owns the volume and cannot reach the backing: serves nobody, hands its log to who can.
     Custodian,
@@ -122,7 +122,7 @@ pub enum Phase {
 /// What the owner is writing to the backing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Open {
-    /// Nothing.
+    /// No write of it is open.
     Nothing,
     /// The group that ends at this position.
     Group(Position),
@@ -155,7 +155,7 @@ pub struct Owner {
     pub members: Members,
     /// Nodes that catch up and are no members yet.
     pub learners: Members,
-    /// By node.
+    /// What each node has told, by its number.
     pub peers: [Peer; NODES],
     /// Where it stands.
     pub phase: Phase,
@@ -171,7 +171,7 @@ pub struct Owner {
     pub journaled: Position,
 }
 
-/// One node.
+/// One node, with what it keeps and what it believes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
     /// Its process runs.
@@ -215,7 +215,7 @@ pub enum Message {
         /// Ranges that a former owner may still write.
         pins: Ranges,
     },
-    /// One record.
+    /// One record of the owner's log, to a member or learner.
     Append {
         /// Of the owner.
         term: u8,
@@ -255,22 +255,22 @@ pub enum Message {
 pub enum Submission {
     /// To the image.
     Block {
-        /// Sender.
+        /// Node that sent it.
         by: NodeId,
         /// The term in which it sent.
         term: u8,
-        /// Where.
+        /// Block of the image that it goes to.
         block: usize,
-        /// What.
+        /// What the block holds when it has landed.
         value: Value,
     },
     /// To the journal of that term.
     Batch {
-        /// Sender.
+        /// Node that sent it.
         by: NodeId,
         /// The term in which it sent.
         term: u8,
-        /// What.
+        /// What the journal holds when it has landed.
         batch: Batch,
     },
 }
@@ -334,13 +334,13 @@ pub struct State {
     pub record: Record,
     /// Transactions whose sender no longer waits for them, and that may still be applied.
     pub floating: Vec<Transaction>,
-    /// By number.
+    /// All nodes, by number.
     pub nodes: [Node; NODES],
     /// Every message that may still have an effect; sorted.
     pub network: Vec<Message>,
     /// The slow store.
     pub backing: [Value; BLOCKS],
-    /// Beside it.
+    /// The journal beside the backing.
     pub journal: Journal,
     /// On their way to it; sorted.
     pub submitted: Vec<Submission>,
@@ -360,7 +360,7 @@ pub struct State {
     pub flagged: bool,
     /// Ghost: two acknowledgements disagree.
     pub contradiction: bool,
-    /// Faults left.
+    /// Faults that may still happen.
     pub budget: Budget,
 }
 

@@ -64,7 +64,7 @@ fn held_by_all(setup: &Setup, node: &Node, number: NodeId) -> Position {
     peers.chain([node.log.prefix()]).min().unwrap_or(0)
 }
 
-/// Rule `members_know_progress`.
+/// Every member knows how far the backing is. Rule `members_know_progress`.
 fn progress_is_known(setup: &Setup, node: &Node, number: NodeId) -> bool {
     let Some(owner) = &node.owner else { return false };
     let known = |(other, _): (NodeId, u8)| owner.peers[other].watermark == node.watermark;

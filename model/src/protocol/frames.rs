@@ -129,7 +129,7 @@ fn learn(setup: &Setup, state: &mut State, term: u8, to: (NodeId, u8), (watermar
     true
 }
 
-/// Rule `held_is_a_prefix`.
+/// Tells the owner how far the node holds everything. Rule `held_is_a_prefix`.
 fn answer(setup: &Setup, state: &mut State, term: u8, from: (NodeId, u8)) {
     let confirmed = state.nodes[from.0].confirmed;
     let highest = (u8::BITS - confirmed.leading_zeros()) as Position;

@@ -49,7 +49,7 @@ pub fn late(steps: &mut Steps<'_>) {
     }
 }
 
-/// Rule `record_is_compared`.
+/// The coordinator would apply the transaction now. Rule `record_is_compared`.
 fn applies(setup: &Setup, record: &Record, transaction: &Transaction) -> bool {
     transaction.expected == (record.term, record.config) || !setup.rules.record_is_compared
 }
@@ -181,7 +181,7 @@ fn caught_up(setup: &Setup, node: &Node, learner: NodeId) -> bool {
     settled && ((peer.answered && equal) || !setup.rules.learner_has_caught_up)
 }
 
-/// Rule `clean_after_drain`.
+/// Proposes to mark the record clean, once all is in the backing. Rule `clean_after_drain`.
 fn propose_stop(steps: &mut Steps<'_>, node: NodeId) {
     let (setup, state) = (*steps.setup, steps.before);
     let me = &state.nodes[node];
@@ -230,7 +230,7 @@ fn decide(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     conclude(setup, state, node, pending)
 }
 
-/// Rule `unknown_is_not_done`.
+/// The answer to the node's transaction is lost, which may be applied later. Rule `unknown_is_not_done`.
 fn lose_answer(setup: &Setup, state: &mut State, node: NodeId) {
     let Some(pending) = state.nodes[node].pending else { return };
     insert(&mut state.floating, pending.transaction);
