@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 /// at the time of arrival by [`crate::Volume::admissible`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read a range; bytes that were never written are zeros.
+    /// Read a range: of each sector the newest content, wherever that lies.
     Read {
         /// First byte, counted from the volume's start.
         offset: u64,
@@ -52,7 +52,7 @@ pub enum Request {
         length: u64,
         /// The backing may deallocate the range (a trim, or write-zeroes without NO_HOLE).
         hole: bool,
-        /// As for a write.
+        /// As for a write: complete only when it survives what a flush survives.
         fua: bool,
     },
     /// The client's barrier: everything replied to before it survives what the policy promises for a flush.
@@ -81,7 +81,7 @@ pub enum IoError {
     Unsupported,
 }
 
-/// What an operation brought.
+/// How an operation ended, and what it brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done, and there is nothing more to tell.
@@ -128,7 +128,7 @@ pub enum Control {
     },
 }
 
-/// Something that happened.
+/// Something that happened, told to the volume by the executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A client's request has arrived whole.
@@ -181,7 +181,7 @@ pub enum Event {
     /// What was under way to this node may be lost: its last channel has died, or it has begun a new session. The volume
     /// sends again from where the node was last heard to be.
     Interrupted(NodeId),
-    /// Ownership has decided something.
+    /// Ownership has decided something that the volume must follow.
     Ownership(Order),
 }
 
@@ -223,7 +223,7 @@ pub enum Order {
     },
     /// The record of the own term is so, and no proposal is open any more.
     Decide {
-        /// Number of the set.
+        /// Number of the set of members.
         config: Config,
         /// The members, own node included.
         members: Vec<Incarnation>,
@@ -266,15 +266,15 @@ pub enum Order {
 /// The beginning of a term, for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// The new one.
+    /// The new term, of which this node is the owner.
     pub term: Term,
     /// Number of its set of members.
     pub config: Config,
     /// Of that set, own node included. All the others have been sealed, except those that ownership is about to drop.
     pub members: Vec<Incarnation>,
-    /// As in the record.
+    /// What the record says of the log (A5).
     pub log: LogState,
-    /// As in the record.
+    /// What the record says of flushes (A2).
     pub flushed: Flushed,
     /// The greatest watermark of the sealed members, and of the own mark (T3).
     pub watermark: Lsn,
@@ -304,14 +304,14 @@ pub enum Report {
     /// [`Order::Remember`] is durable, and so is every higher term seen meanwhile. [`crate::Volume::figures`] is now what
     /// a `Sealed` has to say.
     Remembered {
-        /// The highest seen.
+        /// Highest term that was seen.
         term: Term,
         /// The highest seen of that term.
         config: Config,
     },
     /// Every member has answered `Begin` and holds all of the tail: requests are answered from here on (T4).
     Agreed {
-        /// The own term.
+        /// Term of the owner that reports.
         term: Term,
     },
     /// A member must be left out, by a committed change and before anything is acknowledged without it (A3). A learner with
@@ -319,7 +319,7 @@ pub enum Report {
     PeerFailed {
         /// The member or learner, by its tier.
         peer: Incarnation,
-        /// What it does wrong, for people and for when it may come back.
+        /// Why it is of no use any more.
         why: PeerFailure,
     },
     /// The learner may be proposed as a member (S6). Told again after [`Order::Decide`] if it is still so.
@@ -338,9 +338,9 @@ pub enum Report {
     Quiet,
     /// Somebody knows of a higher term: the record is to be read. An owner acknowledges nothing more meanwhile.
     Outdated {
-        /// The higher one.
+        /// The term that somebody knows of.
         term: Term,
-        /// Of that term.
+        /// The config that goes with it.
         config: Config,
     },
     /// Every member's checkpoint, and the backing, have room for this size, in bytes (A7): the record may have it.
@@ -404,7 +404,7 @@ pub enum Source {
 /// Neighbouring bytes of a read's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where they lie.
+    /// Where the bytes lie.
     pub source: Source,
     /// How many; within one frame, or any number of zeros.
     pub length: u32,
@@ -422,7 +422,7 @@ pub enum RequestError {
     NoSpace,
     /// EINVAL: out of range or malformed.
     Invalid,
-    /// ESHUTDOWN: abandoned by a stop; whether it took effect is open.
+    /// ESHUTDOWN: refused by a stop, or abandoned by it: then it is open whether it took effect.
     Shutdown,
 }
 
@@ -476,7 +476,7 @@ pub struct Sending {
 // Effects are moved several times, a few for each request: a move of more than 128 bytes is a call.
 const _: () = assert!(size_of::<Effect>() <= 128);
 
-/// Something to be done.
+/// Something that the executor must do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     // --- client ---
@@ -501,7 +501,7 @@ pub enum Effect {
     /// Memory tier only: store a 32-byte descriptor at this index of the descriptor table. Takes effect at once and
     /// in order (one thread, release stores): a later descriptor is never there without an earlier one.
     Describe {
-        /// Index in the table.
+        /// Index of the descriptor in the table.
         index: u32,
         /// A [`crate::format::Descriptor`], encoded.
         bytes: [u8; 32],
@@ -510,7 +510,7 @@ pub enum Effect {
     TierWrite {
         /// Completion: the device has taken it all; durable only by a [`Effect::TierSync`] that begins later.
         op: OpId,
-        /// First tier block.
+        /// First block, counted from the tier's start.
         at: TierBlock,
         /// Whole blocks of metadata.
         head: Vec<u8>,
@@ -527,7 +527,7 @@ pub enum Effect {
     TierRead {
         /// Completion: every frame holds its block, verified.
         op: OpId,
-        /// First tier block.
+        /// First block, counted from the tier's start.
         at: TierBlock,
         /// Where to put each block, and what it must be.
         frames: Checks,
@@ -536,7 +536,7 @@ pub enum Effect {
     TierScan {
         /// Completion, by [`Outcome::Bytes`].
         op: OpId,
-        /// First tier block.
+        /// First block, counted from the tier's start.
         at: TierBlock,
         /// How many blocks of 4096 bytes.
         blocks: u32,
@@ -616,17 +616,17 @@ pub enum Effect {
         /// Where the base came from: each frame is verified first, or memory that was damaged would get a valid
         /// checksum here. A mismatch fails the operation with [`IoError::Checksum`].
         checks: Checks,
-        /// Frame to complete.
+        /// Frame that holds the new bytes, and the whole block in the end.
         target: FrameId,
-        /// Whole old block.
+        /// The whole block as it was before.
         base: Source,
-        /// First new byte.
+        /// Byte of the block at which the new ones begin.
         from: u16,
         /// One past the last new byte.
         to: u16,
         /// Address for the checksum; the mask is full.
         block: BlockIndex,
-        /// Term for the checksum.
+        /// Term that seeds the checksum.
         term: Term,
     },
     /// Copy bytes between frames (or zeros into one) at the same place.
@@ -635,7 +635,7 @@ pub enum Effect {
         source: Source,
         /// Frame that receives the bytes.
         target: FrameId,
-        /// First byte in both.
+        /// First byte of the stretch, the same in both frames.
         start: u16,
         /// Bytes to copy; none lies beyond the end of a frame.
         length: u16,

@@ -85,7 +85,7 @@ pub struct Unfenced {
 /// What the coordinator keeps of a volume. Changed only by a transaction that compares it with what was read (C1).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Number of the owner.
+    /// Number of the owner; each new owner has a higher one.
     pub term: Term,
     /// Number of the set of members within the term.
     pub config: Config,
@@ -107,7 +107,7 @@ pub struct Record {
 
 /// Highest term that a record, or a message, may name. No volume gets there: a change of owner takes a second, so it is decades away.
 pub const TERM_MAX: Term = Term(1 << 30);
-/// The same of configs.
+/// Highest config that a record, or a message, may name.
 pub const CONFIG_MAX: Config = Config(1 << 31);
 
 /// One time that the coordinator went back (C6), by a random name: two of them never have the same, whatever a restore has taken from
@@ -196,7 +196,7 @@ impl KnownRewinds {
 /// Ranges of the volume that a former owner may still write to: the window of a former term (T5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pin {
-    /// Whose window it was.
+    /// Term of the owner whose window it was.
     pub term: Term,
     /// The window: above this position ...
     pub above: Lsn,
@@ -262,9 +262,9 @@ impl Mark {
 pub struct Envelope {
     /// Identity of the volume that it is about.
     pub volume: [u8; 16],
-    /// The sender's term.
+    /// Term in which the sender speaks.
     pub term: Term,
-    /// The sender's config.
+    /// Config of that term by which the sender speaks.
     pub config: Config,
     /// Who sends, with its tier.
     pub from: Incarnation,
@@ -357,7 +357,7 @@ pub enum LogMessage {
         committed: Lsn,
         /// From here on a learner misses nothing (S6).
         whole_from: Lsn,
-        /// Watermark, window and pins.
+        /// The owner's newest mark: watermark, window and pins.
         mark: Mark,
     },
     /// Owner to peer: everything above `from` up to `through`. The payload of those that have one goes with it, a
@@ -371,12 +371,12 @@ pub enum LogMessage {
         committed: Lsn,
         /// Please make everything up to here durable in the medium; not above `through`.
         sync: Lsn,
-        /// In order of positions.
+        /// Their descriptors, in the order of positions.
         records: Vec<Descriptor>,
         /// A mark may ride along.
         mark: Option<Mark>,
     },
-    /// Owner to peer.
+    /// Owner to peer: its newest mark.
     Mark(Mark),
     /// Peer to owner: how far it is.
     Held(Held),
@@ -389,12 +389,12 @@ pub enum LogMessage {
     },
     /// New owner to sealed member: send what you have above this; answered by `Append`.
     Fetch {
-        /// The asker's tail.
+        /// Where the asker's log ends; what lies above it is wanted.
         from: Lsn,
     },
     /// Owner to the member that has handed over to it: what does your read cache have of these blocks? (K1)
     Ask {
-        /// Of the question.
+        /// Number of the question, which the answer repeats.
         number: u64,
         /// First block that is asked for.
         first: BlockIndex,
@@ -403,7 +403,7 @@ pub enum LogMessage {
     },
     /// The answer to `Ask`. A whole block goes with each record, in order.
     Cached {
-        /// Of the question.
+        /// Number of the question that it answers.
         number: u64,
         /// Blocks that its cache has in all; 0: it is not to be asked again.
         kept: u32,
@@ -433,17 +433,17 @@ impl LogMessage {
 pub enum OwnershipMessage {
     /// Owner to member: asks for the lease (L1).
     Beacon {
-        /// The owner's clock.
+        /// The owner's clock when it asked.
         sent: Instant,
     },
     /// Member to owner: grants it, from `sent` on.
     Granted {
-        /// As in the beacon.
+        /// As in the beacon that it answers: the lease begins there.
         sent: Instant,
     },
     /// New owner to member: listen to no older term any more (T3).
     Seal,
-    /// Member to new owner.
+    /// Member to new owner: it listens to no older term any more, and has this (T3).
     Sealed {
         /// How far its log goes.
         held: Lsn,
@@ -456,7 +456,7 @@ pub enum OwnershipMessage {
     TakeOver,
     /// To a node: which incarnation are you? Answered whatever incarnation and term the envelope names.
     Who {
-        /// The asker's clock.
+        /// The asker's clock when it asked.
         sent: Instant,
     },
     /// The answer to `Who` and `Learn`; the envelope's sender is the answer.
@@ -473,14 +473,14 @@ pub enum OwnershipMessage {
     /// To a node: what have you seen of this volume's record (C5)? Answered whatever incarnation and term the envelope names. What the
     /// asker itself has seen, the envelope's term and config say.
     Know {
-        /// The asker's clock.
+        /// The asker's clock when it asked.
         sent: Instant,
         /// What it knows of coordinators that went back (C6).
         rewinds: Rewinds,
     },
     /// The answer to `Know`: the envelope's term and config are the highest that were seen.
     Known {
-        /// As in the question.
+        /// As in the question that it answers.
         sent: Instant,
         /// What the answering node knows of coordinators that went back (C6).
         rewinds: Rewinds,
@@ -488,7 +488,7 @@ pub enum OwnershipMessage {
     /// Owner to a node that is no member: make a new tier ready (S7). It is meant for the incarnation that the node has
     /// now, and for nobody who has been taught since it said so: one that arrives late or twice formats nothing.
     Learn {
-        /// The asker's clock.
+        /// The asker's clock when it asked.
         sent: Instant,
         /// As in the `Here` that it follows.
         at: Instant,

@@ -79,12 +79,12 @@ pub struct Guarantee {
     pub class: Class,
     /// What is certain once it has succeeded.
     pub proves: &'static str,
-    /// What is not.
+    /// What is not certain even then.
     pub leaves: &'static str,
 }
 
 impl Means {
-    /// What it is worth.
+    /// What it is worth, in words for people.
     pub fn guarantee(self) -> Guarantee {
         let (class, proves, leaves) = match self {
             Means::Reservation => (

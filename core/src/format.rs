@@ -45,7 +45,7 @@ pub const BATCH_DESCRIPTORS_MAX: usize = (TIER_BLOCK_BYTES - BATCH_HEAD_BYTES) /
 pub const SUMMARY_ENTRY_BYTES: usize = DESCRIPTOR_BYTES + 4;
 /// Bytes before the entries of a segment summary.
 pub const SUMMARY_HEAD_BYTES: usize = 64;
-/// Superblock, two checkpoints.
+/// Blocks at the tier's start: the superblock and the two places of checkpoints.
 pub const TIER_FIXED_BLOCKS: u32 = 3;
 
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"FOREBAY\0";
@@ -117,7 +117,7 @@ fn descriptor_place(place: TierBlock, number: u64) -> u64 {
     u64::from(place.0) ^ number.rotate_left(32)
 }
 
-/// Medium of a tier.
+/// What a tier lies on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TierKind {
     /// An arena in memory that outlives the process, not the host.
@@ -251,12 +251,12 @@ pub struct Superblock {
     pub size_bytes: u64,
     /// When the tier was made, seconds since 1970.
     pub created_unix_s: u64,
-    /// Where everything lies.
+    /// Where everything lies on this tier.
     pub layout: TierLayout,
 }
 
 impl Superblock {
-    /// To one block.
+    /// Encodes it into one block of 4096 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut b = vec![0u8; TIER_BLOCK_BYTES];
         b[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
@@ -345,7 +345,7 @@ impl Superblock {
     }
 }
 
-/// What a record is.
+/// What a record does to the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Bytes of (some sectors of) one block; the payload lies with it.
@@ -377,7 +377,7 @@ pub const DESCRIPTOR_UNFINISHED: u64 = u64::MAX;
 /// One record of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Descriptor {
-    /// Position in the log.
+    /// Its position in the log.
     pub lsn: Lsn,
     /// First block of the volume that it is about.
     pub block: BlockIndex,
@@ -385,7 +385,7 @@ pub struct Descriptor {
     pub group: Group,
     /// Term of the first writing.
     pub term: Term,
-    /// What it is.
+    /// What it does to the volume.
     pub kind: Kind,
 }
 
@@ -532,11 +532,11 @@ impl Batch {
 /// The records of a full segment once more, so that a start reads this and not every batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Summary {
-    /// Life of the segment.
+    /// Life of the segment, as its batches name it.
     pub segment: u64,
-    /// First batch in it.
+    /// Number of the first batch in it.
     pub first_batch: u64,
-    /// Last batch in it.
+    /// Number of the last batch in it.
     pub last_batch: u64,
     /// Records with the place of their payload, counted in blocks from the segment's start (0: none).
     pub records: Vec<(Descriptor, u32)>,
@@ -600,7 +600,7 @@ pub struct JournalBatch {
     pub sequence: u64,
     /// Everything up to here is in the backing when the batch is applied.
     pub through: Lsn,
-    /// Owner that wrote it.
+    /// Term of the owner that wrote it.
     pub term: Term,
     /// What contributes, in log order.
     pub records: Vec<Descriptor>,

@@ -43,7 +43,7 @@ pub fn witness(number: Option<u64>, summary: Option<Summary>, synced: u64) -> Wi
 pub struct FoundBatch {
     /// Index of the segment that it lies in.
     pub segment: u32,
-    /// The block in it.
+    /// Block of the segment at which the header lies.
     pub at: u32,
     /// What the header says.
     pub batch: Batch,

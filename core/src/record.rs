@@ -116,13 +116,13 @@ impl Record {
         self.in_new_term(to, host)
     }
 
-    /// Without those members.
+    /// The next record of the term, without those members.
     pub fn without(&self, lost: &[NodeId]) -> Record {
         let members = self.members.iter().filter(|member| !lost.contains(&member.node)).copied().collect();
         Record { members, ..self.changed() }
     }
 
-    /// With that member.
+    /// The next record of the term, with that member.
     pub fn with(&self, member: Incarnation) -> Record {
         let others = self.members.iter().filter(|other| other.node != member.node).copied();
         Record { members: others.chain([member]).collect(), ..self.changed() }

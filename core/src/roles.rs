@@ -24,7 +24,7 @@ pub enum Role {
     NbdServer,
     /// A server of the HTTP API.
     HttpServer,
-    /// A client of volumes.
+    /// A caller of NBD servers: a client of volumes.
     NbdClient,
     /// A caller of the HTTP API.
     Admin,
@@ -38,7 +38,7 @@ impl Role {
     /// Every role, in the order of declaration.
     pub const ALL: [Role; 5] = [Role::Node, Role::NbdServer, Role::HttpServer, Role::NbdClient, Role::Admin];
 
-    /// As people write it.
+    /// The word by which people name it, and which a certificate carries.
     pub fn word(self) -> &'static str {
         match self {
             Role::Node => "node",
@@ -344,7 +344,7 @@ impl Client {
 /// What a listed certificate may do by HTTP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HttpRight {
-    /// Look at everything.
+    /// Look at everything, and change nothing.
     Look,
     /// Look at everything, and change it.
     Change,

@@ -250,7 +250,7 @@ pub struct Status {
     pub backing: BackingState,
     /// Time until a hold ends by itself; none while the backing is not held.
     pub hold_left: Option<Duration>,
-    /// Requested way of destage.
+    /// Way of destage that is asked for; the effective one may differ.
     pub destage: DestageMode,
     /// Groups go to the backing merged, through the journal; otherwise one by one.
     pub journaled: bool,

@@ -129,7 +129,7 @@ pub struct FrameHead {
     pub kind: FrameKind,
     /// How the payload is packed.
     pub packing: Packing,
-    /// Bytes of the body.
+    /// Bytes of the body, which follows the head.
     pub body_bytes: u32,
     /// Bytes of the payload as it follows the body.
     pub payload_bytes: u32,
@@ -142,7 +142,7 @@ pub struct FrameHead {
 }
 
 impl FrameHead {
-    /// For a message.
+    /// Head of a frame that carries a message.
     pub fn of_message(sequence: u64, body: &[u8], packing: Packing, payload_bytes: u32, unpacked_bytes: u32) -> Self {
         FrameHead {
             kind: FrameKind::Message,
@@ -171,7 +171,7 @@ impl FrameHead {
         b
     }
 
-    /// Reads a head; wrong magic, checksum, kind or length is an error, and the channel ends by it.
+    /// Reads a head; wrong magic, checksum, kind or length is an error.
     pub fn decode(b: &[u8; HEAD_BYTES]) -> Result<FrameHead, Reason> {
         if b[..2] != FRAME_MAGIC {
             return Err("frame: wrong magic");
@@ -332,7 +332,7 @@ impl Hello {
 pub enum Rejection {
     /// No version that both speak.
     NoCommonVersion,
-    /// Of another cluster.
+    /// The hello names another cluster.
     OtherCluster,
     /// The certificate does not name the node that the hello names.
     NotItsCertificate,
@@ -388,7 +388,7 @@ impl fmt::Display for Rejection {
 pub enum ChannelFrame {
     /// Who speaks: the first frame from each side.
     Hello(Hello),
-    /// The channel ends.
+    /// The channel ends, and why.
     Refusal(Rejection),
     /// Messages of the sender below `first` were acknowledged, or will never come.
     Start {
@@ -404,12 +404,12 @@ pub enum ChannelFrame {
     },
     /// Asks for an answer.
     Ping {
-        /// The sender's clock.
+        /// The sender's clock, which the answer repeats.
         sent: Instant,
     },
     /// Answers a [`ChannelFrame::Ping`].
     Pong {
-        /// As in the ping.
+        /// As in the ping that it answers.
         sent: Instant,
     },
     /// From here on the connection carries NBD's transmission phase, with extended headers: requests to the owner.
@@ -421,9 +421,9 @@ pub enum ChannelFrame {
 pub struct Entered {
     /// It owns the volume in this term; the connection ends with that (F2).
     pub term: Term,
-    /// The volume's size.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
-    /// Its largest request.
+    /// Bytes of the largest request that the owner takes.
     pub request_bytes_max: u32,
 }
 
@@ -441,7 +441,7 @@ impl ChannelFrame {
         }
     }
 
-    /// Appends head and body.
+    /// Appends the frame as it is sent: head and body.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEAD_BYTES, 0);

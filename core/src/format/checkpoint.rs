@@ -32,7 +32,7 @@ pub struct Checkpoint {
     pub accepted: Lsn,
     /// Flash: every batch up to this one was durable when this was written.
     pub batches_synced: u64,
-    /// Size of the volume.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// The log was empty and the backing synced when the daemon stopped.
     pub clean: bool,
@@ -64,7 +64,7 @@ impl Checkpoint {
         TierBlock(if self.sequence % 2 == 1 { 1 } else { 2 })
     }
 
-    /// To one block.
+    /// Encodes it into one block of 4096 bytes.
     pub fn encode(&self, version: Version, volume: &[u8; 16]) -> Vec<u8> {
         let mut b = vec![0u8; TIER_BLOCK_BYTES];
         b[..8].copy_from_slice(&CHECKPOINT_MAGIC);

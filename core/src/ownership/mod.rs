@@ -451,7 +451,7 @@ impl Ownership {
         all.filter(|at| *at > self.now).min()
     }
 
-    /// What is shown.
+    /// What people and scripts are shown.
     pub fn status(&self) -> Status {
         self.shown.status(self)
     }

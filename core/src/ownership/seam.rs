@@ -41,7 +41,7 @@ pub struct Setup {
 /// What a tier remembers of ownership when its process has died.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Remembered {
-    /// Highest term seen.
+    /// Highest term that was seen.
     pub term: Term,
     /// Highest config seen of that term.
     pub config: Config,
@@ -52,7 +52,7 @@ pub struct Remembered {
 /// What the volume's definition asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Requested {
-    /// Copies beside the owner's.
+    /// Copies that are wanted beside the owner's own.
     pub peers: u32,
     /// With fewer the backing must have a write as well (A1).
     pub min_peers: u32,
@@ -77,7 +77,7 @@ pub struct Timing {
     pub lease: Duration,
     /// A member that has heard no beacon for so long asks for ownership (L2).
     pub grace: Duration,
-    /// Between two beacons.
+    /// Time between two beacons of an owner.
     pub beacon: Duration,
     /// Between two attempts at a coordinator that does not answer.
     pub retry: Duration,
@@ -312,7 +312,7 @@ pub enum Read {
     Failed,
 }
 
-/// Result of a transaction.
+/// How a transaction at the coordinator ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Committed {
     /// The record is the new one.
@@ -348,7 +348,7 @@ pub enum Event {
     Figures(Figures),
     /// The answer to [`Effect::OpenTier`].
     TierOpened {
-        /// What it is now.
+        /// The tier as it is now, in its present life.
         own: Incarnation,
         /// Nothing has ever been in it.
         fresh: bool,
@@ -395,7 +395,7 @@ pub enum Override {
     AcceptsLoss(ControlId),
 }
 
-/// What must be done.
+/// What the executor must do for ownership.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Read the record, linearizably.
@@ -408,7 +408,7 @@ pub enum Effect {
         op: OpId,
         /// The whole record as read.
         compare: Record,
-        /// What it becomes.
+        /// The record that it becomes.
         new: Record,
         /// It is by this command of the operator: his word goes into the audit log with it, and where it writes anew a
         /// record that went back, that was his decision.

@@ -152,7 +152,7 @@ pub struct Counters {
     pub step_downs: u64,
     /// Those of them that were because the lock on the backing, or the reservation of its device, was lost.
     pub locks_lost: u64,
-    /// Seals answered (T3).
+    /// Seals of new owners that were answered (T3).
     pub seals_answered: u64,
     /// Members left out by a committed change (A3).
     pub members_dropped: u64,
@@ -176,16 +176,16 @@ pub struct Counters {
     pub former_states: u64,
 }
 
-/// Ownership at a glance.
+/// What a node shows of its ownership of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Where this node stands.
     pub state: State,
     /// Why, or what it waits for.
     pub reason: Reason,
-    /// Since when both.
+    /// When state or reason last changed.
     pub since: Instant,
-    /// Highest term seen.
+    /// Highest term that was seen.
     pub term: Term,
     /// Highest config seen of it.
     pub config: Config,

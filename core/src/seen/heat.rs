@@ -60,7 +60,7 @@ impl HeatMap {
         &self.reads
     }
 
-    /// The same of writes.
+    /// Writes, in the same classes.
     pub fn writes(&self) -> &[[u64; LATENCY_CLASSES]; SIZE_CLASSES] {
         &self.writes
     }

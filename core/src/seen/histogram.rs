@@ -43,7 +43,7 @@ pub(super) fn edge_above(class: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Something took so long.
+    /// Counts one thing that took so long.
     pub fn record(&mut self, took: Duration) {
         self.record_many(took, 1);
     }

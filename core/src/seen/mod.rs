@@ -87,11 +87,11 @@ pub struct Seen {
     pub flush: Histogram,
     /// Writes to the backing while destaging: one for each operation.
     pub destage: Histogram,
-    /// Syncs of the backing.
+    /// Syncs of the backing: how long each took.
     pub backing_sync: Histogram,
     /// Reads and writes by size and time.
     pub heat: HeatMap,
-    /// Sequential or random.
+    /// How much of it came in sequence.
     pub streams: Streams,
     /// What a cache of another size would hit.
     pub miss_ratio: MissRatio,

@@ -95,12 +95,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// A client reads this.
+    /// A client reads so many bytes from this offset on.
     pub fn read(&mut self, offset: u64, bytes: u64) {
         self.reads.note(offset, bytes);
     }
 
-    /// A client writes this.
+    /// A client writes so many bytes from this offset on.
     pub fn write(&mut self, offset: u64, bytes: u64) {
         self.writes.note(offset, bytes);
     }

@@ -39,7 +39,7 @@ impl BlockMap {
         self.len
     }
 
-    /// Memory that it takes.
+    /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         self.slots.len() * size_of::<u64>()
     }
@@ -65,13 +65,13 @@ impl BlockMap {
         }
     }
 
-    /// The block's value.
+    /// The block's value; none where it has no entry.
     pub fn get(&self, block: BlockIndex) -> Option<u32> {
         let at = self.find(block).ok()?;
         Some((self.slots[at] & ((1 << VALUE_BITS) - 1)) as u32 - 1)
     }
 
-    /// Sets the block's value.
+    /// Gives the block this value, whether it had one or not.
     pub fn insert(&mut self, block: BlockIndex, value: u32) {
         assert!(value <= VALUE_MAX && block.0 < 1 << 34);
         let entry = block.0 << VALUE_BITS | u64::from(value + 1);
@@ -85,7 +85,7 @@ impl BlockMap {
         }
     }
 
-    /// Removes the block.
+    /// Takes the block's entry away, if it has one.
     pub fn remove(&mut self, block: BlockIndex) {
         let Ok(mut hole) = self.find(block) else { return };
         let mask = self.slots.len() - 1;

@@ -466,7 +466,7 @@ impl Volume {
         self.destage.failing.is_some() && !planted!(self, overtake_deferred)
     }
 
-    /// An older record of the same block has been chosen and has not ended (rule 3).
+    /// An older record of the same block is chosen, and the backing has not completed it (rule 3).
     fn overtakes(&self, id: u32) -> bool {
         let in_flight_only = planted!(self, overtake_deferred);
         let overtakes = match in_flight_only {

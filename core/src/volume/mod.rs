@@ -116,13 +116,13 @@ pub struct VolumeConfig {
     pub backing_align: u32,
     /// Backing operations in flight at one time, before a fast backing; before others half of it.
     pub backing_depth_max: u32,
-    /// Largest single backing write.
+    /// Bytes of the largest single write to the backing.
     pub backing_write_bytes_max: u32,
     /// Bytes issued to the backing between two syncs at most.
     pub destage_round_bytes_max: u64,
     /// Blocks of the journal beside the backing, both areas together; 0: there is none, every group goes by itself.
     pub journal_blocks: u32,
-    /// Requested way of destage.
+    /// Way of destage that is asked for; the effective one may differ.
     pub destage: DestageMode,
     /// Dirty writes younger than this wait for more to merge with (write-back only).
     pub destage_delay: Duration,
@@ -274,7 +274,7 @@ impl Volume {
         volume
     }
 
-    /// Size in bytes.
+    /// Size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -431,7 +431,7 @@ impl Volume {
         }
     }
 
-    /// Next thing to do.
+    /// Takes the next thing to do, in order; none: there is nothing before the next event.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         if self.effects.is_empty() && self.pool.thaw() && self.frames_are_free() {
             return Some(Effect::FramesFree);

@@ -31,7 +31,7 @@ pub struct ChannelStatus {
     pub phase: ChannelPhase,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
-    /// When that last changed.
+    /// When its state last changed.
     pub since: Instant,
     /// Bytes sent, over all its lives.
     pub sent_bytes: u64,
