@@ -62,7 +62,7 @@ pub enum OpenError {
     BadSpec {
         /// The spec as the operator gave it.
         spec: String,
-        /// What is wrong.
+        /// What is wrong with it, for people.
         reason: String,
     },
     /// There is no such file.
@@ -79,7 +79,7 @@ pub enum OpenError {
     },
     /// The device or file is used by something else on this host.
     InUse {
-        /// The device or file.
+        /// The device or file that is in use.
         path: PathBuf,
         /// What uses it, in words that go on after `it is`.
         by: String,
@@ -100,7 +100,7 @@ pub enum OpenError {
     },
     /// A system call failed.
     Failed {
-        /// What was attempted.
+        /// What was attempted, in words that stand before the path.
         attempted: &'static str,
         /// The file that it was attempted on.
         path: PathBuf,
@@ -218,7 +218,7 @@ impl BackingSpec {
         Ok(BackingSpec { layers, target: Target::Path(PathBuf::from(rest)) })
     }
 
-    /// Where it leads.
+    /// What is below its layers.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -256,9 +256,9 @@ fn number(key: &str, value: &str) -> Result<u64, String> {
 /// When an operation may be answered, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// What happens to it.
+    /// Whether it is done, and how it is answered.
     pub fate: Fate,
-    /// Not answered before.
+    /// It is not answered before this time.
     pub due: Instant,
 }
 
@@ -320,7 +320,7 @@ pub enum OwnerLock {
     HeldBy(HolderDescription),
 }
 
-/// An open backing.
+/// An open backing, with the layers that its spec puts over the device.
 #[derive(Debug)]
 pub struct Backing {
     spec: String,
@@ -493,7 +493,7 @@ impl Backing {
         }
     }
 
-    /// As given to `open`.
+    /// The spec as it was given to `open`.
     pub fn spec(&self) -> &str {
         &self.spec
     }

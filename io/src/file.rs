@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub enum Access {
     /// O_DIRECT with offsets and lengths at multiples of this.
     Direct {
-        /// 512 or 4096.
+        /// 512 or 4096 bytes.
         align: u32,
     },
     /// Through the page cache, because O_DIRECT does not work.
@@ -108,7 +108,7 @@ impl DeviceFile {
         self.stable_writes
     }
 
-    /// Where it was opened.
+    /// The path at which it was opened; it may lead elsewhere by now ([`whereabouts`]).
     pub fn path(&self) -> &Path {
         &self.path
     }

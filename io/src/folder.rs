@@ -527,7 +527,7 @@ impl Folder {
         calls::open_readable(self.fd.as_fd())?.sync_all()
     }
 
-    /// Whose it is.
+    /// User id of its owner.
     pub fn user(&self) -> io::Result<u32> {
         Ok(calls::stat_of(self.fd.as_fd())?.user)
     }

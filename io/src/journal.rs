@@ -73,7 +73,7 @@ pub enum JournalError {
     NoRoom {
         /// The journal that needs the room.
         path: PathBuf,
-        /// Bytes asked for.
+        /// Bytes that the whole journal takes.
         length: u64,
     },
     /// Another process, or requests of a killed one, hold it.
@@ -82,16 +82,16 @@ pub enum JournalError {
         path: PathBuf,
         /// Who holds it, as far as /proc tells.
         holder: HolderDescription,
-        /// How long was waited.
+        /// How long its lock was waited for.
         waited: Duration,
     },
     /// It was written for another volume.
     OtherVolume {
         /// The journal that was refused.
         path: PathBuf,
-        /// Whose it is.
+        /// Identity of the volume that it was written for.
         found: [u8; 16],
-        /// Whose it should be.
+        /// Identity of the volume that it should be for.
         expected: [u8; 16],
     },
     /// It was written by a newer version.
@@ -103,9 +103,9 @@ pub enum JournalError {
     LaterTerm {
         /// The journal that was refused.
         path: PathBuf,
-        /// Of the batch.
+        /// Term of the batch.
         found: Term,
-        /// Of the tier.
+        /// Term of the last owner that the tier knows.
         tier: Term,
     },
     /// It may hold a batch that is not in the backing.
@@ -480,7 +480,7 @@ impl Journal {
         Ok(Journal { file: Arc::new(device), blocks: 2 * superblock.area_blocks })
     }
 
-    /// Where it lies.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         self.file.path()
     }

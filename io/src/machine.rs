@@ -15,7 +15,7 @@ pub fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Name of this host.
+/// Name of this host, as its kernel has it.
 pub fn host_name() -> String {
     let mut buffer = [0u8; 256];
     // SAFETY: the pointer and length are those of one local array; the last byte is left to stay zero.

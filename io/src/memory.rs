@@ -116,7 +116,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// It is a file's.
+    /// Its pages are those of a file.
     pub fn is_of_file(&self) -> bool {
         self.of_file
     }
@@ -265,7 +265,7 @@ impl Buffers {
         self.iovecs.push(piece);
     }
 
-    /// Bytes in all.
+    /// Bytes of all pieces together.
     pub fn len(&self) -> u64 {
         self.length
     }

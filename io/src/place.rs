@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::path::Path;
 
-/// Kind of file system.
+/// Kind of file system that a path leads to, and so what makes room there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A medium of its own, or what cannot be told.

@@ -46,7 +46,7 @@ pub enum ModeChoice {
     Threads,
 }
 
-/// What is used.
+/// What carries the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// io_uring, for operations and readiness.
@@ -92,7 +92,7 @@ pub enum Completion {
         token: u64,
         /// Bytes, a connection, or the end of the stream can be read.
         readable: bool,
-        /// Bytes can be written.
+        /// Bytes can be written without waiting.
         writable: bool,
         /// The other side has hung up, or the descriptor has an error.
         hangup: bool,
@@ -209,7 +209,7 @@ impl Reactor {
         })
     }
 
-    /// The mode in use.
+    /// What carries the I/O, as it was found at the start.
     pub fn mode(&self) -> Mode {
         match self.engine {
             Engine::Uring(_) => Mode::Uring,
@@ -231,7 +231,7 @@ impl Reactor {
         }
     }
 
-    /// For other threads.
+    /// Something with which other threads end a wait of this one.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
@@ -247,7 +247,7 @@ impl Reactor {
         self.epoll.add(fd, token, interest)
     }
 
-    /// Changes what is told.
+    /// Changes of which readiness of a watched descriptor is told, and by which token.
     pub fn rewatch(&mut self, fd: RawFd, token: u64, interest: Interest) -> io::Result<()> {
         assert!(token < TOKEN_RESERVED, "the last sixteen tokens are the reactor's own");
         self.epoll.change(fd, token, interest)

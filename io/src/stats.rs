@@ -37,7 +37,7 @@ impl Default for OperationStats {
 }
 
 impl OperationStats {
-    /// Counts one operation.
+    /// Counts one operation that has ended; its latency is in nanoseconds.
     pub fn record(&mut self, bytes: u64, pieces: u64, latency_ns: u64, failed: bool) {
         self.operations += 1;
         if failed {

@@ -36,7 +36,7 @@ pub enum TierError {
     NoRoom {
         /// The tier that needs the room.
         path: PathBuf,
-        /// Bytes asked for.
+        /// Bytes that the whole tier takes.
         length: u64,
         /// Bytes that the file system could give.
         available: u64,
@@ -49,7 +49,7 @@ pub enum TierError {
         path: PathBuf,
         /// Who holds it, as far as /proc tells.
         holder: HolderDescription,
-        /// How long was waited.
+        /// How long its lock was waited for.
         waited: Duration,
     },
     /// The tier is of the wrong size or kind.
@@ -61,7 +61,7 @@ pub enum TierError {
     },
     /// A system call failed.
     Failed {
-        /// What was attempted.
+        /// What was attempted, in words that stand before the path.
         attempted: &'static str,
         /// The tier that it was attempted on.
         path: PathBuf,
@@ -330,12 +330,12 @@ impl MemoryTier {
         self.table_blocks = blocks;
     }
 
-    /// Where it lies.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Blocks of the tier.
+    /// Blocks of 4096 bytes that the tier has.
     pub fn blocks(&self) -> u32 {
         (self.mapping.len() / TIER_BLOCK_BYTES) as u32
     }
@@ -345,7 +345,7 @@ impl MemoryTier {
         &self.mapping
     }
 
-    /// Block 0, for `Superblock::decode`.
+    /// Block 0 as it lies on the tier, for `Superblock::decode`.
     pub fn superblock_bytes(&self) -> Vec<u8> {
         self.scan(TierBlock(0), 1)
     }
@@ -400,7 +400,7 @@ impl MemoryTier {
         fence(Ordering::Release);
     }
 
-    /// Copies metadata blocks out.
+    /// Copies so many blocks of metadata out, from this one on.
     pub fn scan(&self, at: TierBlock, blocks: u32) -> Vec<u8> {
         let length = blocks as usize * TIER_BLOCK_BYTES;
         let mut bytes = vec![0u8; length];
@@ -533,12 +533,12 @@ impl FlashTier {
         Ok(FlashTier { file: Arc::new(file), blocks, heads: Vec::new() })
     }
 
-    /// Where it lies.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Blocks of the tier.
+    /// Blocks of 4096 bytes that the tier has.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
@@ -553,7 +553,7 @@ impl FlashTier {
         &self.file
     }
 
-    /// Block 0, for `Superblock::decode`.
+    /// Block 0 as it lies on the tier, for `Superblock::decode`.
     pub fn superblock_bytes(&self) -> io::Result<Vec<u8>> {
         let mut buffer = AlignedBuffer::new(TIER_BLOCK_BYTES);
         self.file.read_now(0, &mut buffer)?;
@@ -596,7 +596,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// Where it lies.
+    /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         match self {
             Tier::Memory(tier) => tier.path(),
@@ -604,7 +604,7 @@ impl Tier {
         }
     }
 
-    /// Block 0, for `Superblock::decode`.
+    /// Block 0 as it lies on the tier, for `Superblock::decode`.
     pub fn superblock_bytes(&self) -> io::Result<Vec<u8>> {
         match self {
             Tier::Memory(tier) => Ok(tier.superblock_bytes()),

@@ -50,7 +50,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// The arithmetic under TLS.
+/// The cryptography that TLS is done with.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -92,7 +92,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The listening side.
+    /// A session of the listening side, which waits for the other to begin.
     pub fn server(config: Arc<ServerConfig>) -> Result<Session, rustls::Error> {
         Ok(Session::new(ServerConnection::new(config)?.into()))
     }

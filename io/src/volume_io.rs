@@ -85,7 +85,7 @@ struct Pending {
     outcome: Option<Outcome>,
 }
 
-/// One volume's devices.
+/// The devices of one volume, and what is under way to them.
 #[derive(Debug)]
 pub struct VolumeIo {
     index: u32,
@@ -236,7 +236,7 @@ impl VolumeIo {
         self.pending.len()
     }
 
-    /// Does an effect.
+    /// Carries an effect out, or begins to; what is not for devices is given back.
     pub fn execute(&mut self, reactor: &mut Reactor, effect: Effect) -> Executed {
         match effect {
             Effect::Reply { .. } | Effect::FramesFree | Effect::Answer { .. } | Effect::Send(_) | Effect::Report(_) => {

@@ -24,13 +24,13 @@ pub const LIFE: Duration = Duration::from_secs(10);
 /// An interface of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// The kernel's number.
+    /// The kernel's number for it in this network namespace.
     pub index: u32,
     /// The kernel's name for it.
     pub name: String,
     /// Its address on the wire; empty where it has none.
     pub hardware: Vec<u8>,
-    /// It is switched on.
+    /// The interface is switched on.
     pub up: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Interface {
 pub struct Assigned {
     /// The address itself, without its network.
     pub address: IpAddr,
-    /// Bits of its network.
+    /// Bits of the prefix that names its network.
     pub bits: u8,
     /// Index of the interface that has it.
     pub interface: u32,

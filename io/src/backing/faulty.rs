@@ -50,7 +50,7 @@ pub struct FaultyParameters {
     pub hang_after: Option<u64>,
     /// After so many operations the device is gone (ENODEV).
     pub gone_after: Option<u64>,
-    /// Seed of the probabilities.
+    /// Seed of what the probabilities decide.
     pub seed: u64,
     /// Planted lie: a sync does nothing and says it did.
     pub drop_sync: bool,
@@ -115,7 +115,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    /// At its beginning.
+    /// A plan before the first operation.
     pub fn new(parameters: FaultyParameters) -> FaultPlan {
         FaultPlan { parameters, random: parameters.seed, operations: 0, written: 0 }
     }

@@ -22,11 +22,11 @@ use std::sync::{Arc, Weak};
 /// What a look has shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// It is ours.
+    /// The lock is still ours.
     Ours,
     /// It is ours no more; in words why.
     Lost(String),
-    /// The opening has ended.
+    /// The opening has ended: there is nothing to look at any more.
     Ended,
 }
 

@@ -254,7 +254,7 @@ impl NbdClient {
         }
     }
 
-    /// Where the export is.
+    /// Where the export is, and how it is used.
     pub fn uri(&self) -> &NbdUri {
         &self.uri
     }

@@ -23,7 +23,7 @@ pub struct SlowParameters {
     pub rate: u64,
     /// Operations worked on at one time.
     pub depth: u32,
-    /// Latency of a sync.
+    /// Time that a sync takes by itself.
     pub sync: Duration,
 }
 
@@ -76,7 +76,7 @@ pub struct SlowModel {
 }
 
 impl SlowModel {
-    /// An idle array.
+    /// A model of an array with nothing to do.
     pub fn new(parameters: SlowParameters) -> SlowModel {
         SlowModel {
             parameters,

@@ -28,7 +28,7 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 pub enum Power {
     /// The host is on.
     On,
-    /// It is not.
+    /// The host is off.
     Off,
 }
 
@@ -70,15 +70,15 @@ pub enum AgentError {
         /// What the system call said.
         error: io::Error,
     },
-    /// It has failed.
+    /// It has ended with a failure.
     Failed {
         /// Name of the agent.
         agent: String,
         /// What it was asked for.
         action: &'static str,
-        /// How it ended.
+        /// How its process ended.
         status: ExitStatus,
-        /// What it said.
+        /// The last of what it said, without secrets.
         words: String,
     },
     /// It did not end within the limit.
@@ -94,7 +94,7 @@ pub enum AgentError {
     NotSo {
         /// Name of the agent.
         agent: String,
-        /// What the host is.
+        /// What the host is all the same.
         is: Power,
     },
 }

@@ -39,7 +39,7 @@ impl ReservationKey {
         ReservationKey(NonZeroU64::new(node.0 | 1 << 63).expect("a bit is set"))
     }
 
-    /// As [`fmt::Display`] writes it.
+    /// Reads a key as [`fmt::Display`] writes it; none: it is no key.
     pub fn parse(text: &str) -> Option<ReservationKey> {
         let digits = text.strip_prefix("0x")?;
         NonZeroU64::new(u64::from_str_radix(digits, 16).ok()?).map(ReservationKey)
@@ -73,7 +73,7 @@ pub enum ReservationError {
     },
     /// A system call failed.
     Failed {
-        /// What was attempted.
+        /// What was attempted, in words that stand before the path.
         attempted: &'static str,
         /// The device that it was attempted on.
         path: PathBuf,
@@ -82,7 +82,7 @@ pub enum ReservationError {
     },
     /// The device has refused a command for another reason than a reservation.
     Refused {
-        /// What was attempted.
+        /// What was attempted, in words that stand before the path.
         attempted: &'static str,
         /// The device that refused.
         path: PathBuf,
@@ -269,7 +269,7 @@ impl ReservableDevice {
         Ok(ReservableDevice { file: device.file().try_clone()?, path: device.path().to_owned() })
     }
 
-    /// Where it was opened.
+    /// The path at which the device was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -36,7 +36,7 @@ pub enum WatchdogError {
     },
     /// A system call failed.
     Failed {
-        /// What was attempted.
+        /// What was attempted, in words that stand before the path.
         attempted: &'static str,
         /// The device that it was attempted on.
         path: PathBuf,
@@ -157,7 +157,7 @@ impl Watchdog {
         self.timeout
     }
 
-    /// Its timer begins anew.
+    /// Its timer begins anew: the machine is not reset before another timeout is over.
     pub fn feed(&self) -> Result<(), WatchdogError> {
         self.control("feed", KEEP_ALIVE, 0).map(drop)
     }

@@ -55,7 +55,7 @@ impl Held {
         }
     }
 
-    /// As it was given.
+    /// The path as it was given.
     pub fn path(&self) -> &Path {
         &self.path
     }

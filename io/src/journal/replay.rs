@@ -59,18 +59,18 @@ pub struct ReplayRequest {
     pub lock_timeout: StdDuration,
 }
 
-/// A complete batch.
+/// A batch of which head and payload are whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchFound {
     /// Its number among the journal's batches; the newer has the higher.
     pub sequence: u64,
     /// Everything up to here is in the backing once it is applied.
     pub through: Lsn,
-    /// Owner that wrote it.
+    /// Term of the owner that wrote it.
     pub term: Term,
-    /// Records in it.
+    /// How many records it has.
     pub records: usize,
-    /// Payload blocks in it.
+    /// How many blocks of payload it has.
     pub payload_blocks: u32,
 }
 
@@ -83,10 +83,10 @@ pub enum AreaState {
     Incomplete {
         /// Its number, where the head is whole.
         sequence: Option<u64>,
-        /// What is missing.
+        /// What is missing or damaged, for people.
         reason: String,
     },
-    /// A whole batch.
+    /// A whole batch, which counts if it is the newest.
     Complete(BatchFound),
 }
 
@@ -106,13 +106,13 @@ pub enum Verdict {
 pub struct ReplayReport {
     /// The journal that was looked at.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Identity of the volume that it was written for.
     pub volume: [u8; 16],
-    /// Blocks of both areas.
+    /// Blocks of 4096 bytes in both areas together.
     pub blocks: u32,
-    /// First and second area.
+    /// What lies in the first area and in the second.
     pub areas: [AreaState; 2],
-    /// Which batch counts.
+    /// Which batch counts, and whether it must be applied.
     pub verdict: Verdict,
 }
 

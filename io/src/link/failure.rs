@@ -18,7 +18,7 @@ pub enum Failure {
     NotPlain,
     /// A certificate or a record of TLS was found wrong, here or by the other side.
     Tls(String),
-    /// Told by this side.
+    /// This side has refused the other, and told it why.
     Refused(Rejection),
     /// Told by the other side.
     RefusedByPeer(Rejection),
@@ -26,7 +26,7 @@ pub enum Failure {
     Malformed(&'static str),
     /// The other side has closed it.
     HungUp,
-    /// The socket failed.
+    /// The socket failed with this error.
     Socket(io::ErrorKind),
     /// Nothing got on for so long that its messages go by others.
     NoProgress,

@@ -65,7 +65,7 @@ pub enum Compression {
     Off,
     /// When it pays, for at most this share of the CPU that would else be idle.
     Auto {
-        /// 0 to 1.
+        /// 0 to 1: the part of it that packing may take.
         cpu_share: f64,
     },
 }
@@ -190,7 +190,7 @@ pub struct CompressionStatus {
     pub cores: f64,
     /// Payload bytes that were sent packed, before.
     pub packed_from_bytes: u64,
-    /// The same, after.
+    /// The same payload bytes as they went out.
     pub packed_to_bytes: u64,
     /// CPU time spent, trials that were of no use included.
     pub cpu: Duration,

@@ -36,7 +36,7 @@ pub struct Identity {
     pub node: NodeId,
     /// This node's name, which its certificate must name.
     pub name: NodeName,
-    /// Where it runs.
+    /// The machine in its present boot.
     pub host: Host,
     /// Drawn at random when the process started.
     pub session: u64,
@@ -241,7 +241,7 @@ impl Arrival {
         self.hello.volume
     }
 
-    /// Sends it away.
+    /// Tells the node why it is not let in, and ends the connection.
     pub fn refuse(mut self, why: Rejection) {
         say_goodbye(&mut self.channel, why);
     }
@@ -256,7 +256,7 @@ pub struct TurnedAway {
     pub why: Failure,
 }
 
-/// Where other nodes call.
+/// Where other nodes call: a listener, and those that have not yet said who they are.
 pub struct Door {
     listener: TcpListener,
     identity: Arc<Identity>,
@@ -291,7 +291,7 @@ impl Door {
         self.identity = identity;
     }
 
-    /// Where it listens.
+    /// Address and port at which it listens.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -127,13 +127,13 @@ pub struct LinkConfig {
     pub lane: u16,
     /// Who calls needs them; at most [`CHANNELS_MAX`].
     pub pairs: Vec<AddressPair>,
-    /// TLS or plain.
+    /// How its channels are protected.
     pub security: Security,
     /// First of [`CHANNELS_MAX`] reactor tokens.
     pub token: u64,
     /// Bytes of messages that are not acknowledged.
     pub bytes_max: u64,
-    /// Whether payload is packed.
+    /// Whether payload is packed, and for how much CPU.
     pub compression: Compression,
     /// Channels that this node begins are Multipath TCP, where the other end is, too.
     pub multipath: bool,
@@ -181,7 +181,7 @@ pub enum LinkEvent {
     Up {
         /// Index of the channel's pair of addresses.
         channel: usize,
-        /// Where it leads.
+        /// Address of the other end.
         address: SocketAddr,
     },
     /// A channel is no longer in use, or did not come about.
@@ -308,7 +308,7 @@ impl Link {
         self.config.identity.name < self.config.peer
     }
 
-    /// The other node's name.
+    /// Name of the other node.
     pub fn peer(&self) -> &NodeName {
         &self.config.peer
     }
@@ -318,7 +318,7 @@ impl Link {
         self.config.lane
     }
 
-    /// Something that has happened.
+    /// Takes the oldest event that has not been taken; none: there is none.
     pub fn take_event(&mut self) -> Option<LinkEvent> {
         self.events.pop_front()
     }
@@ -416,7 +416,7 @@ impl Link {
         self.slots.iter().filter_map(Slot::deadline).min()
     }
 
-    /// Does what is due.
+    /// Does what is due by now: begins calls, ends channels that got nowhere, and sends overdue messages by others.
     pub fn timers(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, now: Instant) {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];

@@ -25,9 +25,9 @@ pub enum ChannelPhase {
 pub struct ChannelStatus {
     /// Its addresses, at the end that calls.
     pub pair: Option<AddressPair>,
-    /// Where it leads.
+    /// Address of the other end, where that is known.
     pub address: Option<SocketAddr>,
-    /// How far it is.
+    /// Whether it is in use, and if not why.
     pub phase: ChannelPhase,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
@@ -35,7 +35,7 @@ pub struct ChannelStatus {
     pub since: Instant,
     /// Bytes sent, over all its lives.
     pub sent_bytes: u64,
-    /// Bytes received, likewise.
+    /// Bytes received, over all its lives.
     pub received_bytes: u64,
     /// Bytes sent and not acknowledged.
     pub in_flight_bytes: u64,
@@ -49,10 +49,10 @@ pub struct ChannelStatus {
     pub failures: u64,
 }
 
-/// The whole link.
+/// What a whole link shows.
 #[derive(Clone, Debug)]
 pub struct LinkStatus {
-    /// The other node.
+    /// Name of the other node.
     pub peer: NodeName,
     /// What each of its channels shows, in the order of their indices.
     pub channels: Vec<ChannelStatus>,
@@ -62,7 +62,7 @@ pub struct LinkStatus {
     pub waiting_bytes: u64,
     /// Messages that were given up with the last channel.
     pub given_up: u64,
-    /// What came in.
+    /// What came in, over all channels.
     pub counts: Counts,
     /// What is done with payload that goes out.
     pub compression: CompressionStatus,
@@ -93,7 +93,7 @@ impl Slot {
 }
 
 impl Link {
-    /// As it is now.
+    /// What the link shows now.
     pub fn status(&self) -> LinkStatus {
         LinkStatus {
             peer: self.peer().clone(),

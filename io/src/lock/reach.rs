@@ -12,12 +12,12 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// About whom, and why.
+/// Whose writes a lock says anything of, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Whose writes are known to have ended when the lock has.
     pub about: LockReach,
-    /// Why, for people.
+    /// Why that is so, for people.
     pub reason: &'static str,
 }
 
@@ -52,7 +52,7 @@ pub(crate) const FUSE: u64 = 0x6573_5546;
 pub(crate) const OVERLAY: u64 = 0x794c_7630;
 const CEPH: u64 = 0x00c3_6400;
 
-/// Judges by facts alone.
+/// Judges by these facts alone, and looks at nothing.
 pub fn judge(kind: FileKind, magic: u64, mount: Option<MountFacts<'_>>) -> Reach {
     let (about, reason) = match (kind, magic) {
         (FileKind::Block, _) => (

@@ -51,9 +51,9 @@ const REPLY_BYTES_MAX: u32 = 64 << 10;
 pub struct Export {
     /// Size of the export in bytes.
     pub size: u64,
-    /// It can flush.
+    /// The server can flush: without that nothing is known to be durable.
     pub flush: bool,
-    /// It can write zeros.
+    /// The server can write zeros that no payload brings.
     pub zero: bool,
     /// Offsets and lengths are multiples of this: 512 to 4096.
     pub align: u32,
@@ -142,7 +142,7 @@ impl Wire for Timed {
 pub struct Connected {
     /// The socket, non-blocking from now on.
     pub socket: Socket,
-    /// What was agreed on.
+    /// What the server says of the export.
     pub export: Export,
 }
 

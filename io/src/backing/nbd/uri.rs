@@ -33,7 +33,7 @@ pub enum Server {
         /// TCP port; 10809 where none was given.
         port: u16,
     },
-    /// A unix socket.
+    /// At a unix socket of this path.
     Unix(PathBuf),
 }
 
