@@ -64,7 +64,7 @@ impl Drop for Arena {
     }
 }
 
-/// A volume in memory.
+/// A volume that lies in memory alone, for tests and measurements.
 pub struct MemoryVolume {
     arena: Arena,
     size_bytes: u64,

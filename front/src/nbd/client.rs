@@ -39,10 +39,10 @@ impl core::str::FromStr for Address {
     }
 }
 
-/// What to do.
+/// What a run asks for, and when it ends.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Requests in flight.
+    /// Requests in flight at one time.
     pub depth: usize,
     /// Ends after so many requests,
     pub operations: u64,
@@ -56,21 +56,21 @@ pub struct Load {
     pub sequential: bool,
     /// Only this part of the volume.
     pub region: core::ops::Range<u64>,
-    /// Same seed, same requests.
+    /// Where the random choices begin: the same seed makes the same requests.
     pub seed: u64,
     /// Write sectors that tell their address and generation, and check those that are read and were written before in
     /// this run. Costs CPU: not for measuring.
     pub verify: bool,
 }
 
-/// What was seen.
+/// What a run has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Reads that were answered, by an error or not.
     pub reads: u64,
     /// Writes that were answered, by an error or not.
     pub writes: u64,
-    /// Bytes of both.
+    /// Bytes of reads and writes together.
     pub bytes: u64,
     /// Requests answered by an error.
     pub errors: u64,

@@ -326,7 +326,7 @@ impl Connection {
         (id.0 >> 32) as u32
     }
 
-    /// Its own number.
+    /// The number that its requests begin with.
     pub fn number(&self) -> u32 {
         self.number
     }

@@ -75,7 +75,7 @@ impl Greeter {
         self.channel.socket()
     }
 
-    /// When it began.
+    /// When the client came in.
     pub fn since(&self) -> Instant {
         self.since
     }

@@ -33,7 +33,7 @@ pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 pub struct ExportInfo {
     /// Its own name, also when it was found as the default export.
     pub name: String,
-    /// Size in bytes.
+    /// Size of the export in bytes.
     pub size_bytes: u64,
     /// A line for people; may be empty.
     pub description: String,
@@ -81,13 +81,13 @@ impl Seen<'_> {
 /// What negotiation ended with.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Negotiated {
-    /// Who has chosen.
+    /// The client that has chosen.
     pub client: Client,
     /// The export that was chosen.
     pub export: ExportInfo,
     /// How requests and replies are framed.
     pub framing: Framing,
-    /// Contexts for block status.
+    /// Contexts that block status may be asked for.
     pub contexts: ContextSet,
     /// Bytes of the transmission phase that have arrived already.
     pub leftover: Vec<u8>,

@@ -34,7 +34,7 @@ pub enum Receipt {
 pub struct LimitReport {
     /// Requests that were answered.
     pub operations: u64,
-    /// Bytes read and written.
+    /// Bytes of reads and writes together.
     pub bytes: u64,
     /// CPU of the serving thread, user and system.
     pub cpu_seconds: f64,

@@ -92,7 +92,7 @@ pub enum OptionKind {
 }
 
 impl OptionKind {
-    /// From its number.
+    /// The kind of this number; any number has one.
     pub fn of(number: u32) -> OptionKind {
         match number {
             1 => OptionKind::ExportName,
@@ -231,7 +231,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// From its number.
+    /// The command of this number; any number has one.
     #[inline]
     pub fn of(number: u16) -> Command {
         match number {
@@ -516,7 +516,7 @@ pub const STATUS_PAYLOAD_BYTES_MAX: usize = 8 + 4 * Context::ALL.len();
 pub struct StatusPayload {
     /// Bytes of the volume, from the request's offset on.
     pub length: u64,
-    /// Those asked for.
+    /// The contexts that it asks for.
     pub contexts: ContextSet,
 }
 
@@ -579,7 +579,7 @@ pub enum Malformed {
 /// Payload of INFO and GO.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InfoQuery<'a> {
-    /// Export asked for.
+    /// Name of the export that is asked for.
     pub name: &'a str,
     /// The client asks for [`InfoKind::Name`].
     pub wants_name: bool,
@@ -611,7 +611,7 @@ impl<'a> InfoQuery<'a> {
 /// Payload of LIST_META_CONTEXT and SET_META_CONTEXT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContextQuery<'a> {
-    /// Export asked for.
+    /// Name of the export that is asked for.
     pub name: &'a str,
     /// Context names, or for a list also `namespace:`; contains what the protocol allows, known or not.
     pub queries: Vec<&'a str>,
