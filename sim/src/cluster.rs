@@ -103,7 +103,7 @@ pub struct ClusterFaults {
     pub answer_lost: u32,
     /// Mean time between two mischiefs; 0: there are none.
     pub mischief_every: Duration,
-    /// Weights of [`Mischief::ALL`].
+    /// How likely each of [`Mischief::ALL`] is beside the others.
     pub mischief: [u32; 8],
 }
 
@@ -145,7 +145,7 @@ pub struct ClusterSetup {
     pub fence_one_in: u64,
     /// Longest way of a message.
     pub link_micros_max: u64,
-    /// What may happen.
+    /// What may happen on the links and to nodes, by chance.
     pub faults: ClusterFaults,
     /// What will happen, and when.
     pub plan: Vec<Planned>,
@@ -183,7 +183,7 @@ impl ClusterSetup {
         }
     }
 
-    /// What the seed says.
+    /// The cluster that a seed makes.
     pub fn draw(random: &mut Random) -> ClusterSetup {
         let count = random.pick(&[2, 2, 2, 3, 3, 4]);
         let same = random.pick(&[TierKind::Memory, TierKind::Flash]);

@@ -149,7 +149,7 @@ impl Coverage {
         self.add(name, 1);
     }
 
-    /// Adds another run's.
+    /// Adds what another run has reached.
     pub fn merge(&mut self, other: &Coverage) {
         for (a, b) in self.counts.iter_mut().zip(other.counts) {
             *a += b;

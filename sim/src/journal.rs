@@ -65,7 +65,7 @@ fn look_into(volume: &[u8; 16], journal: &[u8], area: usize) -> AreaState {
     AreaState::Complete(Found { area, batch, payload_at: first + head_bytes })
 }
 
-/// The batch that counts.
+/// The complete batch with the higher sequence; none: neither area has one.
 pub fn newest(volume: &[u8; 16], journal: &[u8]) -> Option<Found> {
     look(volume, journal)
         .into_iter()

@@ -68,7 +68,7 @@ impl Media {
         Media { current: vec![0; bytes], durable: vec![0; bytes], cached: VecDeque::new(), sequence: 0 }
     }
 
-    /// Takes a write.
+    /// Takes a write into the cache: reads see it, and a loss of power may take it.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.current[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.sequence += 1;
@@ -143,7 +143,7 @@ impl Media {
         image
     }
 
-    /// The power is lost.
+    /// The power is lost: what no sync has covered lands, or not, as `landing` says.
     pub fn power_loss(&mut self, landing: Landing, random: &mut Random) {
         self.durable = self.after_power_loss(landing, random);
         self.current.copy_from_slice(&self.durable);

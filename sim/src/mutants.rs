@@ -13,9 +13,9 @@ use forebay_core::{ownership, volume};
 /// What is broken on purpose in every node of a world.
 #[derive(Clone, Copy, Default)]
 pub struct Planted {
-    /// In its volume.
+    /// Bugs of its volume.
     pub volume: volume::Rules,
-    /// In its ownership.
+    /// Bugs of its ownership.
     pub ownership: ownership::Rules,
 }
 

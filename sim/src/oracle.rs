@@ -77,7 +77,7 @@ struct Segment {
     history: Vec<Entry>,
 }
 
-/// Names a flush.
+/// Names a flush that was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlushId(usize);
 
@@ -144,7 +144,7 @@ impl Oracle {
         }
     }
 
-    /// Bytes of the volume.
+    /// Bytes of the volume by now.
     pub fn bytes(&self) -> u64 {
         self.sectors.len() as u64 * SECTOR_BYTES
     }

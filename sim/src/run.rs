@@ -19,7 +19,7 @@ use std::sync::Once;
 pub struct Failure {
     /// The seed, or the workload's name.
     pub run: String,
-    /// What was found.
+    /// What was found, and what would have been right.
     pub message: String,
 }
 
@@ -55,7 +55,7 @@ pub fn attempt<T>(run: String, f: impl FnOnce() -> T) -> Result<T, Failure> {
     })
 }
 
-/// What a seed means.
+/// The world that a seed makes, and the chance that goes on in it.
 pub fn seeded(seed: u64) -> (Setup, Random) {
     let mut random = Random::new(seed);
     let mut setup = Setup::draw(&mut random);
@@ -71,7 +71,7 @@ pub fn seeded(seed: u64) -> (Setup, Random) {
     (setup, random)
 }
 
-/// Runs one seed.
+/// Runs the world of one seed to its end.
 pub fn run_seed(seed: u64, lie: Option<Lie>, trace: bool) -> Result<Report, Failure> {
     attempt(format!("seed {seed}"), || {
         let (setup, random) = seeded(seed);

@@ -137,7 +137,7 @@ pub struct Setup {
     pub hot_blocks: u64,
     /// Weights of read, write, zero, flush, prefetch.
     pub weights: [u32; 5],
-    /// In a million.
+    /// Chances of what a request may be or bring, in a million.
     pub fua: u32,
     pub unaligned: u32,
     pub cold: u32,
@@ -288,7 +288,7 @@ impl Setup {
         self.size_bytes = self.size_bytes.next_multiple_of(u64::from(self.backing_align));
     }
 
-    /// What the seed says.
+    /// The world that a seed makes.
     pub fn draw(random: &mut Random) -> Setup {
         let kind = random.pick(&[TierKind::Memory, TierKind::Flash]);
         let blocks = match random.below(8) {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kind of world, and how many seeds of it are compared.
 pub struct Kind {
-    /// As in the file.
+    /// Its name in the file of digests.
     pub name: &'static str,
     seeds: u64,
     block: u64,
@@ -45,7 +45,7 @@ pub const KINDS: [Kind; 8] = [
 /// Some seeds of a kind that follow each other: its place among [`KINDS`], and the seeds.
 pub type Block = (usize, Range<u64>);
 
-/// Digests of blocks.
+/// The digest of each block of seeds.
 pub type Digests = BTreeMap<(usize, u64), u64>;
 
 /// Every block, those that take longest first.

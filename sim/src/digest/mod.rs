@@ -42,7 +42,7 @@ impl Digest {
         }
     }
 
-    /// Of all so far.
+    /// The digest of all that was decided so far.
     pub fn value(self) -> u64 {
         self.0
     }

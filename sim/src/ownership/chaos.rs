@@ -82,7 +82,7 @@ const WHOLE_WITHIN: u64 = 120_000 * MS;
 pub const RESTORING: u64 = 3_000 * MS;
 
 impl Chaos {
-    /// A calm world.
+    /// A calm world: nothing goes wrong by itself.
     pub fn none() -> Chaos {
         Chaos::default()
     }
@@ -476,7 +476,7 @@ impl World {
     }
 }
 
-/// What a seed means.
+/// The world that a seed makes, and the chance that goes on in it.
 pub fn drawn(seed: u64) -> (Setup, Chaos, Random) {
     let mut random = Random::new(seed);
     let nodes = random.range(2, 4) as usize;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub struct Transaction {
     /// What the record must be.
     pub compare: Record,
-    /// What it becomes.
+    /// The record that it becomes.
     pub new: Record,
     /// Which node, from 0, has sent it.
     pub by: usize,
@@ -26,7 +26,7 @@ pub struct Transaction {
 /// The record and what it was.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// What it shows.
+    /// The record that it shows to who reads.
     pub record: Record,
     /// Every record that there was, oldest first.
     pub history: Vec<Record>,
@@ -51,7 +51,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// With its first record.
+    /// A coordinator that has only this record.
     pub fn new(record: Record) -> Coordinator {
         let (history, highest) = (vec![record.clone()], record.version());
         Coordinator {

@@ -37,11 +37,11 @@ const TICK: u64 = 100 * MS;
 /// What a run is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Nodes, from 2.
+    /// How many nodes there are, from 2.
     pub nodes: usize,
-    /// Tiers on flash.
+    /// Tiers are on flash, not in memory.
     pub flash: bool,
-    /// Copies beside the owner's.
+    /// What the volume's definition asks for.
     pub requested: Requested,
     /// Clocks run up to so many parts of a million fast or slow.
     pub drift_ppm: u64,
@@ -165,7 +165,7 @@ enum Loss {
 
 /// Several nodes with one volume.
 pub struct World {
-    /// What was drawn.
+    /// What the seed has drawn.
     pub setup: Setup,
     /// Clients write nothing.
     pub idle: bool,
@@ -195,7 +195,7 @@ pub struct World {
     pub openings: VecDeque<(u64, BackingAnswer)>,
     /// Every write to the backing takes so many nanoseconds.
     pub writes_take: Option<u64>,
-    /// What was promised.
+    /// What clients were promised.
     pub oracle: Oracle,
     next_number: u64,
     next_process: u64,
@@ -452,12 +452,12 @@ impl World {
         Some(self.nodes[node].process.as_ref()?.ownership.own())
     }
 
-    /// True time, in nanoseconds.
+    /// True time, in nanoseconds since the start.
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// What a node shows.
+    /// What a node shows; none: no process of it runs.
     pub fn status(&self, node: usize) -> Option<Status> {
         Some(self.nodes[node].process.as_ref()?.ownership.status())
     }
@@ -479,7 +479,7 @@ impl World {
 
     // --- running ---
 
-    /// Runs for so long.
+    /// Lets so many nanoseconds of true time pass.
     pub fn run_for(&mut self, time: u64) {
         let end = self.now + time;
         while self.agenda.peek().is_some_and(|Reverse(entry)| entry.0 <= end) {

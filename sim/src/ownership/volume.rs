@@ -39,7 +39,7 @@ pub struct Tier {
 pub struct PutBack {
     /// When an owner that knows more was first heard, and which process that is.
     pub heard: Option<(u64, u64)>,
-    /// It was told.
+    /// The node was told that it was put back.
     pub told: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct BackingWrite {
     pub through: usize,
     /// Which process sent it.
     pub process: u64,
-    /// On which machine.
+    /// The machine, in its boot, that the process ran on.
     pub host: Host,
 }
 
@@ -219,7 +219,7 @@ impl Volume {
         may.then_some(owner.promised())
     }
 
-    /// How far it is.
+    /// How far it is, as ownership asks.
     pub fn figures(&self, tier: &Tier) -> Figures {
         let end = Lsn(tier.log.len() as u64);
         let acked = self.owner.as_ref().map_or(0, |owner| owner.acked);

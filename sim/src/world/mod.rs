@@ -191,7 +191,7 @@ impl Due {
     }
 }
 
-/// What a run leaves.
+/// What a run leaves when nothing was wrong.
 pub struct Report {
     /// Which states were reached, and how often.
     pub coverage: Coverage,
