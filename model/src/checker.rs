@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What is checked.
+/// A system whose every reachable state is to be looked at.
 pub trait Model {
     /// Everything there is at one moment.
     type State: Clone + Eq + Hash + Debug;
     /// What leads from one to the next.
     type Step: Clone + Debug;
-    /// The first moment.
+    /// The state that everything begins with.
     fn initial(&self) -> Self::State;
-    /// Everything that may happen.
+    /// Appends every step that may be taken, with the state after it.
     fn steps(&self, state: &Self::State, out: &mut Vec<(Self::Step, Self::State)>);
     /// What is wrong in a state.
     fn violation(&self, state: &Self::State) -> Option<String>;

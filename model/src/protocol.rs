@@ -24,7 +24,7 @@ pub struct Protocol(pub Setup);
 pub enum Change {
     /// A new term, with the node as the owner.
     TakeOver,
-    /// Without that member.
+    /// The record without that member.
     Drop(NodeId),
     /// With that learner as a member.
     Record(NodeId),

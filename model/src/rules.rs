@@ -2,7 +2,7 @@
 
 /// One rule: its name, where it comes from, and the fault that it prevents.
 pub struct Rule {
-    /// The field of [`Rules`].
+    /// Name of its field in [`Rules`].
     pub name: &'static str,
     /// What happens without it.
     pub prevents: &'static str,

@@ -6,7 +6,7 @@ use crate::state::{BLOCKS, Budget, Journal, LOG, Log, Members, NODES, Node, Posi
 /// One client write: the block, and whether a flush of the client stands before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// 0 or 1.
+    /// Block that is written, 0 or 1.
     pub block: usize,
     /// It begins a new barrier group.
     pub behind_flush: bool,
@@ -35,7 +35,7 @@ const OVERWRITES: &[Write] = &[
 pub struct Setup {
     /// Its name in tests and tables.
     pub name: &'static str,
-    /// Nodes that exist.
+    /// Nodes that there are, members or not.
     pub nodes: usize,
     /// Recorded members at the start; node 0 is the owner.
     pub members: usize,
@@ -51,11 +51,11 @@ pub struct Setup {
     pub fence: bool,
     /// There is room for a journal beside the backing.
     pub journal: bool,
-    /// What the client writes.
+    /// Writes of the client, in its order.
     pub load: &'static [Write],
     /// How many faults of each kind may happen.
     pub budget: Budget,
-    /// Rules that hold.
+    /// Rules that hold; all others are broken on purpose.
     pub rules: Rules,
 }
 

@@ -12,7 +12,7 @@ pub const BLOCKS: usize = 2;
 /// Positions of a log.
 pub const LOG: usize = 4;
 
-/// A node's number.
+/// A node's number, from 0.
 pub type NodeId = usize;
 /// What one client write wrote; values are numbered in the order in which the client made them. Two writes never have one
 /// value, so a value stands for what the code compares: term of the first writing, position and checksum. 0 is nothing.
@@ -50,7 +50,7 @@ impl Log {
         self
     }
 
-    /// Where a value lies.
+    /// The position at which a value lies; none where it is not in the log.
     pub fn find(&self, value: Value) -> Option<Position> {
         self.0.iter().position(|there| value != 0 && *there == value).map(|at| at as Position + 1)
     }
@@ -100,7 +100,7 @@ pub struct Transaction {
 /// A node's own transaction, as far as it knows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Pending {
-    /// What was sent.
+    /// What was sent to the coordinator.
     pub transaction: Transaction,
     /// The answer is lost: it may have been applied, or may be later, or never.
     pub unknown: bool,
@@ -142,7 +142,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Nothing heard yet.
+    /// Nothing was heard of it yet.
     pub const UNHEARD: Peer = Peer { answered: false, held: 0, watermark: 0 };
 }
 
@@ -174,7 +174,7 @@ pub struct Owner {
 /// One node, with what it keeps and what it believes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
-    /// Its process runs.
+    /// A process of it runs.
     pub up: bool,
     /// Identity of its log. One that lost its log has another.
     pub incarnation: u8,
@@ -204,7 +204,7 @@ pub struct Node {
 pub enum Message {
     /// The owner of a new term to a member, or an owner to a learner: follow me; this is my log, cut what is not in it.
     Seal {
-        /// Of the owner.
+        /// Term of the owner that sends it.
         term: u8,
         /// Receiver, with its incarnation.
         to: (NodeId, u8),
@@ -217,18 +217,18 @@ pub enum Message {
     },
     /// One record of the owner's log, to a member or learner.
     Append {
-        /// Of the owner.
+        /// Term of the owner that sends it.
         term: u8,
         /// Receiver, with its incarnation.
         to: (NodeId, u8),
-        /// Where it belongs.
+        /// Where it belongs in the log.
         position: Position,
-        /// What it is.
+        /// The write that it records.
         value: Value,
     },
     /// What the backing has, and what is pinned.
     Progress {
-        /// Of the owner.
+        /// Term of the owner that sends it.
         term: u8,
         /// Receiver, with its incarnation.
         to: (NodeId, u8),
@@ -253,7 +253,7 @@ pub enum Message {
 /// A write that was given to the backing and may land at any moment, also after its sender is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Submission {
-    /// To the image.
+    /// A block, on its way to the image.
     Block {
         /// Node that sent it.
         by: NodeId,
@@ -291,7 +291,7 @@ pub struct Batch {
     pub log: Log,
     /// Positions behind this one are in it.
     pub from: Position,
-    /// Up to this one.
+    /// Positions up to this one are in it.
     pub through: Position,
     /// Of those ranges it has everything.
     pub pins: Ranges,
@@ -300,7 +300,7 @@ pub struct Batch {
 /// What lies beside the backing: the newest term that has begun to write, and its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Journal {
-    /// Whose it is.
+    /// Term of the owner whose batch it has.
     pub term: u8,
     /// `None` where it was erased.
     pub batch: Option<Batch>,
@@ -327,10 +327,10 @@ pub struct Budget {
     pub queued: u8,
 }
 
-/// Everything, in one moment.
+/// Everything there is, at one moment.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    /// In the coordinator.
+    /// The record, as the coordinator has it.
     pub record: Record,
     /// Transactions whose sender no longer waits for them, and that may still be applied.
     pub floating: Vec<Transaction>,
@@ -338,7 +338,7 @@ pub struct State {
     pub nodes: [Node; NODES],
     /// Every message that may still have an effect; sorted.
     pub network: Vec<Message>,
-    /// The slow store.
+    /// The slow store: what each block holds.
     pub backing: [Value; BLOCKS],
     /// The journal beside the backing.
     pub journal: Journal,
@@ -346,7 +346,7 @@ pub struct State {
     pub submitted: Vec<Submission>,
     /// Writes of terms below this one are refused by the backing.
     pub fenced: u8,
-    /// The client's next write.
+    /// The write that the client asks for next.
     pub next: Value,
     /// Ghost: what the client was promised, in the order of the log.
     pub acked: Log,
