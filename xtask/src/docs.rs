@@ -35,7 +35,7 @@ pub fn check(tree: &Tree, wrong: &mut Vec<String>) {
     RATCHET.check(tree, &look(tree), wrong);
 }
 
-/// Prints all of them.
+/// Prints each of them with its file and line.
 pub fn print(root: &Path) -> Outcome {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,

@@ -28,9 +28,9 @@ pub enum Kind {
 /// One piece of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// What kind of piece it is.
     pub kind: Kind,
-    /// As it is written.
+    /// Its text as it is written.
     pub text: &'a str,
     /// The byte that it begins at.
     pub start: usize,
@@ -177,7 +177,7 @@ pub struct Module<'a> {
     pub path: Vec<&'a str>,
     /// The line of its `mod`.
     pub line: usize,
-    /// What `#[path]` says.
+    /// The path that `#[path]` names.
     pub file: Option<&'a str>,
     /// It stands here; else it has a file of its own.
     pub is_here: bool,
@@ -188,7 +188,7 @@ pub struct Module<'a> {
 /// A function with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function<'a> {
-    /// What stands behind `fn`.
+    /// Its name, without those of what it stands in.
     pub name: &'a str,
     /// The line of its `fn`.
     pub line: usize,
@@ -207,7 +207,7 @@ impl Function<'_> {
 
 /// A file of Rust.
 pub struct Source<'a> {
-    /// Its tokens without comments.
+    /// Its tokens, comments left out.
     pub code: Vec<Token<'a>>,
     /// Its comments, in their order.
     pub comments: Vec<Token<'a>>,

@@ -46,7 +46,7 @@ impl Tree {
             .unwrap_or_default()
     }
 
-    /// Those with this ending.
+    /// Those whose path ends so.
     pub fn ending(&self, suffix: &'static str) -> impl Iterator<Item = &str> {
         self.files().filter(move |file| file.ends_with(suffix))
     }
