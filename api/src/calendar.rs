@@ -8,7 +8,7 @@ pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// `2026-11-22T07:45:01.250Z`.
+/// A time in milliseconds since 1970 as text, in UTC: `2026-11-22T07:45:01.250Z`.
 pub fn show_ms(ms: u64) -> String {
     let (seconds, rest) = (ms / 1000, ms % 1000);
     let (year, month, day) = date_of((seconds / 86400) as i64);

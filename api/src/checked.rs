@@ -30,7 +30,7 @@ macro_rules! checked {
                 Ok($name(text.to_owned()))
             }
 
-            /// As text.
+            /// The text that was found good, as it was given.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -87,7 +87,7 @@ pub struct KnownReport {
     /// What the coordinator shows, if that is older.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shown_term: Option<u32>,
-    /// Likewise.
+    /// The number of the set of members that the coordinator shows, if that is older.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub shown_config: Option<u32>,
     /// Nodes that have not said what they know since the coordinator went back.
@@ -100,7 +100,7 @@ pub struct KnownReport {
 pub struct FormerCacheReport {
     /// The former owner.
     pub node: String,
-    /// Found there.
+    /// Blocks of reads that were found in its cache.
     pub hits: u64,
     /// Not there, or not in time: read from the backing.
     pub misses: u64,
@@ -145,9 +145,9 @@ pub struct MeansReport {
 /// A former owner about whom there is no proof.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FormerReport {
-    /// Its term.
+    /// The term in which it was the owner.
     pub term: u32,
-    /// Its node.
+    /// Name of the node that it was.
     pub node: String,
     /// For how long proof has been looked for.
     pub waiting_s: f64,
@@ -160,11 +160,11 @@ pub struct FormerReport {
 pub struct ForwardingReport {
     /// The owner has let this node in. It does so when there is a client.
     pub connected: bool,
-    /// Clients now.
+    /// Clients that are connected to this node now.
     pub clients: u64,
     /// Requests that no owner has answered yet; they wait while there is none.
     pub waiting: u64,
-    /// Requests forwarded.
+    /// Requests that were forwarded to an owner.
     pub requests: u64,
     /// Bytes of reads and writes among them.
     pub bytes: u64,
@@ -201,7 +201,7 @@ impl ReplicaRole {
 /// A node that keeps the log of a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MemberReport {
-    /// Its name.
+    /// Name of that node.
     pub node: String,
     /// What it is to the log; never unknown.
     pub role: ReplicaRole,
@@ -216,9 +216,9 @@ pub struct MemberReport {
 /// A node of the cluster.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterNodeReport {
-    /// Its name.
+    /// Name of the node in the cluster.
     pub name: String,
-    /// Its number.
+    /// The node's number, as 16 hexadecimal digits.
     pub node: String,
     /// It is this one.
     pub own: bool,
@@ -255,7 +255,7 @@ pub struct CompressionReport {
     pub to_bytes: u64,
     /// What did not have to go over the wire.
     pub saved_bytes: u64,
-    /// `from_bytes` / `to_bytes`.
+    /// `from_bytes` divided by `to_bytes`; none while nothing was compressed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ratio: Option<f64>,
     /// CPU time that it has taken, trials that were of no use included.
@@ -276,7 +276,7 @@ pub struct EmptyingReport {
 /// A volume that a node still owns or has a copy of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptReport {
-    /// Its name.
+    /// Name of that volume.
     pub volume: String,
     /// What the node is to its log; never a learner.
     pub role: ReplicaRole,
@@ -402,9 +402,9 @@ pub struct AddressReport {
 /// A node that keeps no copy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WithoutCopy {
-    /// Its name.
+    /// Name of the node that keeps no copy.
     pub node: String,
-    /// Why not.
+    /// Why it keeps none, in words for people.
     pub why: String,
 }
 

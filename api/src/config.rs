@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The node.
+    /// Settings of the daemon itself, such as its state folder and its threads.
     pub node: NodeConfig,
     /// Where it listens.
     pub listen: ListenConfig,
@@ -62,11 +62,11 @@ pub enum IoChoice {
     Threads,
 }
 
-/// `[node]`.
+/// The section `[node]`: settings of the daemon itself.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
-    /// State folder.
+    /// The state folder, with volume records and flash tiers; none: the usual one.
     pub state: Option<PathBuf>,
     /// How disks are read and written.
     pub io: IoChoice,
@@ -90,7 +90,7 @@ pub const SHARDS_MAX: u16 = 8;
 /// Client connections of one listener.
 pub const CONNECTIONS_MAX_DEFAULT: u32 = 256;
 
-/// `[listen]`.
+/// The section `[listen]`: where clients and callers connect, and how many of them at most.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenConfig {
@@ -114,7 +114,7 @@ pub struct ListenConfig {
 pub struct TlsFiles {
     /// The server's certificate, with those between it and its authority.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key of that certificate.
     pub key: PathBuf,
     /// Authorities of the clients' certificates: with it, a client must have one.
     pub client_ca: Option<PathBuf>,
@@ -126,7 +126,7 @@ pub struct TlsFiles {
 pub struct HttpTls {
     /// The server's certificate, with those between it and its authority.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key of that certificate.
     pub key: PathBuf,
     /// Authorities of callers' certificates. One of them is good for what the lists say, and else for nothing.
     pub client_ca: Option<PathBuf>,
@@ -155,9 +155,9 @@ impl Default for ListenConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum NbdAddress {
-    /// `unix:PATH`
+    /// `unix:PATH`: a socket of this host.
     Unix(PathBuf),
-    /// `tcp:HOST:PORT`
+    /// `tcp:HOST:PORT`: reached by other hosts as well.
     Tcp(String),
 }
 
@@ -198,7 +198,7 @@ impl std::fmt::Display for NbdAddress {
 pub enum HttpAddress {
     /// Not at all.
     Off,
-    /// Here.
+    /// At this address and port.
     At(SocketAddr),
 }
 
@@ -537,7 +537,7 @@ pub const DRAIN_MAX_S_MAX: u64 = 7 * 24 * 3600;
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
 /// Least by default.
 const MEMORY_BYTES_DEFAULT_MIN: u64 = 64 << 20;
-/// Most.
+/// Most RAM for staging and read cache, in bytes: 1 TiB.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
 /// Names go into file names, URLs and NBD exports.

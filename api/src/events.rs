@@ -103,14 +103,14 @@ impl EventKind {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Happened {
-    /// [`EventKind::word`].
+    /// The word of its kind, see [`EventKind::word`].
     pub kind: String,
     /// How much it matters.
     pub severity: Severity,
     /// To which volume, if to one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub volume: Option<String>,
-    /// A sentence.
+    /// What happened, as a sentence for people.
     pub text: String,
     /// The same for programs.
     #[serde(default)]
@@ -145,7 +145,7 @@ pub struct Event {
     pub at: String,
     /// The node that tells it.
     pub node: String,
-    /// What.
+    /// What happened, and to which volume.
     #[serde(flatten)]
     pub what: Happened,
 }

@@ -39,6 +39,6 @@ pub struct History {
     pub step_s: u64,
     /// Each step's begin.
     pub at: Vec<u64>,
-    /// By name.
+    /// The figures of each series, by its name.
     pub series: BTreeMap<String, Line>,
 }

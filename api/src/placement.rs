@@ -45,16 +45,16 @@ pub fn example() -> PlacementReport {
 /// A data-path thread's place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeatReport {
-    /// Its number.
+    /// Number of the data-path thread, from 0 on.
     pub shard: u32,
-    /// Its node.
+    /// The NUMA node that it was given.
     pub node: NodeNumber,
     /// Where it may run.
     pub cpus: String,
     /// Where its memory comes from.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub memory_node: Option<NodeNumber>,
-    /// Why there.
+    /// Why it is there, in words for people.
     pub why: String,
     /// What could not be done.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -64,7 +64,7 @@ pub struct SeatReport {
 /// Where a volume's memory is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryReport {
-    /// Its name.
+    /// Name of the volume whose memory it is.
     pub volume: String,
     /// Where it is to be.
     pub node: NodeNumber,

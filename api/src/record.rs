@@ -66,9 +66,9 @@ impl TryFrom<String> for VolumeId {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// [`STORE_VERSION`].
+    /// The layout of this record: [`STORE_VERSION`].
     pub version: u32,
-    /// Its name.
+    /// The volume's name, which its users call it by.
     pub name: String,
     /// Its identity; also in the tier and in the marker.
     pub volume: VolumeId,
@@ -76,7 +76,7 @@ pub struct Record {
     pub backing: String,
     /// When it was created; the tier knows later sizes.
     pub size_bytes: u64,
-    /// Requested policy.
+    /// When a write is acknowledged, as the user asked for.
     pub policy: PolicyName,
     /// Seconds that the log may take to drain before writes are slowed to the backing's speed; 0 = no such limit.
     #[serde(default)]
@@ -99,7 +99,7 @@ pub struct Record {
     /// Which clients with certificates may use it.
     #[serde(default, skip_serializing_if = "Clients::is_any")]
     pub clients: Clients,
-    /// The tier.
+    /// Where its tier lies, and whether that has been made.
     pub tier: TierRecord,
 }
 
@@ -107,11 +107,11 @@ pub struct Record {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRecord {
-    /// Medium.
+    /// The medium that it is on.
     pub kind: TierName,
     /// File or block device.
     pub path: PathBuf,
-    /// Bytes.
+    /// Size of the tier in bytes.
     pub size_bytes: u64,
     /// The tier has been laid out: from now on a missing tier is a loss, not a first start.
     pub made: bool,
@@ -149,7 +149,7 @@ pub struct ImageIdentity {
     pub inode: Option<u64>,
     /// Birth time in nanoseconds since 1970, where the file system keeps one.
     pub born_ns: Option<i64>,
-    /// Bytes.
+    /// Size of the image in bytes.
     pub size_bytes: u64,
     /// Time of the last change in nanoseconds since 1970; none for a device node or an NBD export.
     pub changed_ns: Option<i64>,
@@ -159,11 +159,11 @@ pub struct ImageIdentity {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marker {
-    /// [`STORE_VERSION`].
+    /// The layout of this marker: [`STORE_VERSION`].
     pub version: u32,
-    /// The volume.
+    /// Identity of the volume that the image belongs to.
     pub volume: VolumeId,
-    /// Its name.
+    /// Name of that volume.
     pub name: String,
     /// Host that serves it.
     pub host: String,
@@ -184,7 +184,7 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Reads one.
+    /// Reads the marker at this path; none where there is no file.
     pub fn load(path: &Path) -> Result<Option<Marker>> {
         // It lies beside the image, in a folder that others may change.
         Marker::of_read(path, folder::read_text(path, FILE_BYTES_MAX))
@@ -221,7 +221,7 @@ impl Marker {
         })
     }
 
-    /// Writes one.
+    /// Writes the marker to this path, in one step: after a crash there is the old one or the new one.
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(self).context("cannot encode the marker")?;
         text.push(b'\n');

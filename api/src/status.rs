@@ -8,14 +8,14 @@ use crate::config::{DestageName, PolicyName, TierName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A volume.
+/// A volume as it is now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VolumeReport {
     /// Name, and NBD export name.
     pub name: String,
-    /// Identity.
+    /// Identity of the volume, as text.
     pub volume: String,
-    /// Size.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// `waiting`, `recovering`, `serving`, `stopping`, `stopped` or `failed`.
     pub phase: String,
@@ -30,7 +30,7 @@ pub struct VolumeReport {
     pub tier: TierReport,
     /// Number of its owner, one more with each start.
     pub term: u32,
-    /// NBD clients.
+    /// NBD clients that are connected now.
     pub connections: u32,
     /// Which of those with certificates may use it.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct VolumeReport {
     pub destage: DestageReport,
     /// What waits to be destaged.
     pub dirty: DirtyReport,
-    /// Log positions.
+    /// How far its log has got, as positions in it.
     pub positions: Positions,
     /// Counters since the daemon's start.
     pub counters: BTreeMap<String, u64>,
@@ -87,7 +87,7 @@ pub struct DestageReport {
 /// The slow store under a volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BackingReport {
-    /// As given.
+    /// The backing's spec, as the user gave it.
     pub spec: String,
     /// How it is accessed.
     pub access: String,
@@ -107,11 +107,11 @@ pub struct BackingReport {
 /// The fast medium before it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TierReport {
-    /// Medium.
+    /// The medium that it is on.
     pub kind: TierName,
-    /// Where.
+    /// Path of its file or block device.
     pub path: String,
-    /// Size.
+    /// Size of the tier in bytes.
     pub size_bytes: u64,
     /// May lose acknowledged writes with the host.
     pub volatile: bool,
@@ -165,7 +165,7 @@ pub struct Positions {
     pub destaged: u64,
 }
 
-/// The node.
+/// The node and its daemon as they are now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Name: of a node of a cluster as that knows it, else of the host.
@@ -173,9 +173,9 @@ pub struct NodeReport {
     pub name: String,
     /// Version of the daemon.
     pub version: String,
-    /// Host.
+    /// Name of the host that it runs on.
     pub host: String,
-    /// Process.
+    /// Process id of the daemon.
     pub pid: u32,
     /// Since its start.
     pub uptime_s: f64,
@@ -183,7 +183,7 @@ pub struct NodeReport {
     pub io_mode: String,
     /// Why that one.
     pub io_why: String,
-    /// Data-path threads.
+    /// How many data-path threads there are.
     pub shards: u32,
     /// Bound on the daemon's memory, arenas included.
     pub memory_bytes_max: u64,
@@ -203,7 +203,7 @@ pub struct NodeReport {
     /// Where the dashboard is; none: it is not served over TCP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page: Option<String>,
-    /// Volumes.
+    /// How many volumes it knows: its own and the cluster's.
     pub volumes: u32,
     /// What in the cluster's coordinator is not used here, with why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -284,7 +284,7 @@ pub struct Degraded {
     pub node: Option<String>,
     /// A word of a closed list.
     pub code: String,
-    /// A sentence.
+    /// What is wrong, as a sentence for people.
     pub text: String,
     /// For how long, as far as this daemon has seen it.
     pub since_s: f64,
@@ -293,7 +293,7 @@ pub struct Degraded {
 /// A sensor's number, for the metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Its name.
+    /// Name of the sensor, as the controller prints it.
     pub sensor: String,
     /// The number, as the controller prints it.
     pub value: String,

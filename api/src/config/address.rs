@@ -9,7 +9,7 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CidrAddress {
-    /// The address.
+    /// The address itself, with the bits that tell hosts of its network apart.
     pub ip: IpAddr,
     /// Bits of its network.
     pub bits: u8,
@@ -80,7 +80,7 @@ impl std::fmt::Display for CidrAddress {
 pub enum AddressChange {
     /// None any more.
     None,
-    /// This one.
+    /// The volume has this address from now on.
     To(CidrAddress),
 }
 
@@ -102,7 +102,7 @@ impl TryFrom<String> for AddressChange {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct VirtualAddress {
-    /// The address.
+    /// The address, with the bits of its network.
     pub address: CidrAddress,
     /// The interface of each node that gets it; none: the one that has an address of the same network.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ const BACKINGS_DEFAULT: [&str; 3] = ["/mnt", "/media", "/srv"];
 /// Models that stand before a backing; each is named by its word.
 const WRAPPERS: [&str; 2] = ["slow:", "faulty:"];
 
-/// `[backings]`.
+/// The section `[backings]`: which backings a volume may have.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BackingsConfig {
@@ -25,7 +25,7 @@ impl Default for BackingsConfig {
     }
 }
 
-/// `[tiers]`.
+/// The section `[tiers]`: where a volume's tier may lie.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TiersConfig {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct CertificateList(Arc<[Name]>);
 
 impl CertificateList {
-    /// Of these.
+    /// A list of these names; an error if there are more than [`LISTED_MAX`].
     pub fn new(names: &[Name]) -> Result<CertificateList> {
         if names.len() > LISTED_MAX {
             bail!(
@@ -26,7 +26,7 @@ impl CertificateList {
         Ok(CertificateList(names.into()))
     }
 
-    /// The names.
+    /// The names of those that are listed.
     pub fn names(&self) -> &[Name] {
         &self.0
     }
@@ -116,7 +116,7 @@ impl std::str::FromStr for Clients {
     }
 }
 
-/// For people.
+/// The list in words for people, as reports and the command line show it.
 impl std::fmt::Display for Clients {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.names() {

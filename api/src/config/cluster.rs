@@ -17,7 +17,7 @@ pub const LINKS_MAX: usize = 16;
 /// Longest name of an interface, as the kernel has it.
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// `[cluster]`.
+/// The section `[cluster]`: what makes this node one of a cluster.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterConfig {
@@ -55,14 +55,14 @@ fn compression_cpu_default() -> u8 {
     50
 }
 
-/// `[cluster] compression`.
+/// `[cluster] compression`: whether what goes to other nodes is compressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CompressionName {
     /// When the wire is the bound, the CPU has time, and the data gets shorter.
     #[default]
     Auto,
-    /// Never.
+    /// Nothing is compressed, whatever the wire carries.
     Off,
 }
 
@@ -90,7 +90,7 @@ pub struct EtcdTlsFiles {
     pub ca: PathBuf,
     /// Certificate of this client.
     pub cert: Option<PathBuf>,
-    /// Its key.
+    /// Private key of that certificate.
     pub key: Option<PathBuf>,
 }
 
@@ -109,7 +109,7 @@ pub enum SecurityName {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkConfig {
-    /// Our end.
+    /// Our end of it: an address of this node, or one of its interfaces.
     pub own: LinkEnd,
     /// The other end, where it is only one and is not to be the one that the other node has registered.
     pub peer: Option<SocketAddr>,
@@ -119,7 +119,7 @@ pub struct LinkConfig {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub enum LinkEnd {
-    /// This address.
+    /// The end that has this address.
     Address(IpAddr),
     /// The first IPv4 address of this interface, else its first IPv6 address that is not of the link alone.
     Interface(String),

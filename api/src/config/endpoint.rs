@@ -9,7 +9,7 @@ pub struct Endpoint {
     pub tls: bool,
     /// Name or address of the host; of IPv6 without brackets.
     pub host: String,
-    /// TCP port.
+    /// TCP port that it listens at for clients.
     pub port: u16,
 }
 

@@ -21,7 +21,7 @@ pub struct FenceConfig {
     pub node: String,
     /// Installed fence agent, such as `fence_ipmilan`.
     pub agent: String,
-    /// Its options.
+    /// What the agent is told, by the names of its options.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
     /// Options whose value is the first line of a file, such as a password.

@@ -4,14 +4,14 @@ use crate::placement::NodeNumber;
 use anyhow::{Result, bail};
 use serde::Deserialize;
 
-/// Who decides.
+/// Who decides where threads and memory are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlacementMode {
     /// The daemon, by where its interfaces and tiers are.
     #[default]
     Auto,
-    /// The kernel.
+    /// The kernel, which may move threads at any time.
     Off,
 }
 
@@ -27,11 +27,11 @@ pub enum Wish {
     Off,
 }
 
-/// `[placement]`.
+/// The section `[placement]`: where data-path threads and their memory are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlacementConfig {
-    /// Who decides.
+    /// Who decides where threads and memory are.
     pub mode: PlacementMode,
     /// This node, wherever the devices are.
     pub node: Option<u32>,

@@ -24,7 +24,7 @@ pub struct Picture {
     pub from: u64,
     /// Up to this one.
     pub to: u64,
-    /// What.
+    /// What was measured between the two.
     pub seen: Seen,
 }
 

@@ -10,10 +10,10 @@ pub type Values = [f32; SERIES_MAX];
 /// No figure in any series.
 pub const NO_VALUES: Values = [f32::NAN; SERIES_MAX];
 
-/// Whose series.
+/// Whose series they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A volume's.
+    /// Those of one volume.
     Volume,
     /// The node's own.
     Node,
