@@ -36,7 +36,7 @@ impl Tree {
         tree.file(&format!("{RECORDED}/earlier{path}"), content)
     }
 
-    /// A link.
+    /// A symbolic link at `path` that leads to `to`.
     pub fn link(self, path: &str, to: &str) -> Tree {
         std::os::unix::fs::symlink(to, self.place(path)).unwrap_or_else(|e| panic!("link {path}: {e}"));
         self

@@ -106,7 +106,7 @@ pub struct Authority {
 /// What was made, for telling it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Made {
-    /// The file.
+    /// Path of the file that was written.
     pub path: PathBuf,
     /// Whose it is: the cluster's or the node's name.
     pub name: String,
@@ -301,9 +301,9 @@ pub struct Identity {
     pub node: NodeId,
     /// Day of its end, for people; the certificate decides.
     pub valid_until: String,
-    /// Its certificate.
+    /// The certificate that names the node.
     pub certificate: CertificateDer<'static>,
-    /// Its key.
+    /// The private key of that certificate.
     pub key: PrivateKeyDer<'static>,
     /// Certificate of the cluster's authority.
     pub authority: CertificateDer<'static>,
@@ -456,7 +456,7 @@ fn parse_secret<T: serde::de::DeserializeOwned>(text: &str, path: &Path, what: &
         .map_err(|error| anyhow!("{} is not {what}, or is damaged: {}", path.display(), error.message()))
 }
 
-/// Since 1970.
+/// The time since 1970 by this machine's clock.
 fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970; set it")
 }

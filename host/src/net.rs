@@ -29,7 +29,7 @@ pub struct Net {
     pub links: Seen<BTreeMap<String, Link>>,
     /// What their drivers tell, by name.
     pub ethernet: Seen<BTreeMap<String, Ethernet>>,
-    /// Addresses.
+    /// Addresses of all interfaces, those for this host alone among them.
     pub addresses: Seen<Vec<Address>>,
     /// Routes to other hosts, of all tables.
     pub routes: Seen<Vec<Route>>,
@@ -39,11 +39,11 @@ pub struct Net {
     pub neighbours: Seen<Vec<Neighbour>>,
     /// TCP connections to other hosts.
     pub connections: Seen<Vec<Connection>>,
-    /// MPTCP's paths.
+    /// The kernel's settings for further paths of Multipath TCP.
     pub mptcp: Seen<Mptcp>,
 }
 
-/// An interface.
+/// What the kernel tells of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// Its number in its network namespace.
@@ -57,7 +57,7 @@ pub struct Link {
 pub struct Address {
     /// Of this interface.
     pub interface: String,
-    /// The address.
+    /// The address itself, without its subnet.
     pub address: IpAddr,
     /// Bits that its subnet has in common.
     pub prefix: u8,
@@ -65,7 +65,7 @@ pub struct Address {
     pub global: bool,
 }
 
-/// A route.
+/// A route of one of the kernel's tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// Number of its table; 254 is `main`.
@@ -98,7 +98,7 @@ pub struct Rule {
 pub struct Neighbour {
     /// At this interface.
     pub interface: String,
-    /// Its address.
+    /// The address by which it was reached.
     pub address: IpAddr,
     /// Its hardware's address.
     pub hardware: String,
@@ -115,7 +115,7 @@ pub struct Connection {
     pub round_trip_us: Option<u32>,
     /// Sent, and acknowledged.
     pub sent_bytes: u64,
-    /// Received.
+    /// Bytes that were received from the other end.
     pub received_bytes: u64,
     /// Time with something to send, in microseconds.
     pub busy_us: u64,
@@ -137,7 +137,7 @@ pub struct Mptcp {
 /// An address for a further path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// The address.
+    /// The address of this host that it is.
     pub address: IpAddr,
     /// This end opens paths from it.
     pub subflow: bool,
@@ -287,14 +287,14 @@ fn seen<T>(what: &str, result: io::Result<T>) -> Seen<T> {
     }
 }
 
-/// `struct ifinfomsg`.
+/// Bytes of `struct ifinfomsg`, which attributes of an interface follow.
 const LINK_BYTES: usize = 16;
 const LINK_MTU_MAX: u16 = 51;
-/// `struct ifaddrmsg`.
+/// Bytes of `struct ifaddrmsg`, which attributes of an address follow.
 const ADDRESS_BYTES: usize = 8;
 /// `struct rtmsg`, and of a rule `struct fib_rule_hdr`.
 const ROUTE_BYTES: usize = 12;
-/// `struct ndmsg`.
+/// Bytes of `struct ndmsg`, which attributes of a neighbour follow.
 const NEIGHBOUR_BYTES: usize = 12;
 /// In a list of next hops: `struct rtnexthop`.
 const HOP_BYTES: usize = 8;
@@ -409,7 +409,7 @@ fn hardware_text(address: &[u8]) -> String {
 const SOCKETS_OF_FAMILY: u16 = 20;
 const SOCKET_INFO: u16 = 2;
 const ESTABLISHED: u32 = 1 << 1;
-/// `struct inet_diag_msg`.
+/// Bytes of `struct inet_diag_msg`, which attributes of a socket follow.
 const SOCKET_BYTES: usize = 72;
 
 fn connections() -> io::Result<Vec<Connection>> {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// All that the plan is made of.
 pub struct Facts<'a> {
-    /// The host.
+    /// CPUs, nodes and devices of the host.
     pub topology: &'a Topology,
     /// CPUs that the process may use: its affinity, within its cpuset.
     pub cpus: &'a [Cpu],
@@ -25,7 +25,7 @@ pub struct Facts<'a> {
     pub memory_nodes: &'a [NodeNumber],
     /// What data goes through.
     pub devices: &'a [Device],
-    /// Data-path threads.
+    /// How many data-path threads are to be placed.
     pub shards: usize,
 }
 
@@ -34,7 +34,7 @@ pub struct Facts<'a> {
 pub enum Plan {
     /// Nothing: the kernel places threads and memory.
     Free {
-        /// Why.
+        /// Why nothing is placed, in words for people.
         why: String,
         /// The configuration asks for something that cannot be done.
         unmet: bool,
@@ -46,7 +46,7 @@ pub enum Plan {
 /// The place of a data-path thread and of the memory of its volumes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seat {
-    /// Its node.
+    /// The NUMA node that the thread gets.
     pub node: NodeNumber,
     /// CPUs of that which the process may use.
     pub cpus: Vec<Cpu>,
@@ -54,7 +54,7 @@ pub struct Seat {
     pub memory: Option<NodeNumber>,
     /// It is where it was wanted, and not where there was room.
     pub home: bool,
-    /// Why there.
+    /// Why it is there, in words for people.
     pub why: String,
 }
 

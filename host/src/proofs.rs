@@ -24,7 +24,7 @@ pub struct Proof {
     pub target: String,
     /// The agent, or how the other was expelled.
     pub by: String,
-    /// When.
+    /// When it was proven, in seconds since 1970.
     pub proven_unix_s: u64,
     /// How long it took.
     pub took_ms: u64,

@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 8192;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seal {
-    /// 1.
+    /// The layout of this seal, which is 1.
     pub version: u32,
     certificate: String,
     signature: String,
@@ -39,7 +39,7 @@ pub struct Sealed<'a> {
     pub kind: &'a str,
     /// Who says it.
     pub by: &'a NodeName,
-    /// To whom.
+    /// The node that it is meant for; another one refuses it.
     pub to: &'a NodeName,
     /// The parts of what is said.
     pub parts: &'a [&'a str],

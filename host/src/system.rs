@@ -18,7 +18,7 @@ pub const RECORDED: &str = "/forebay";
 /// Where a host has the doctor's own files. It is root's: what lies in it decides what root writes to the kernel at each boot, so it is not
 /// below the state folder, which belongs to the daemon's user.
 pub const OWN_FOLDER: &str = "/var/lib/forebay-doctor";
-/// The file.
+/// Where the operator writes down on which nodes devices are, where the firmware does not tell it, or tells it wrongly.
 pub const LOCALITY_FILE: &str = "/etc/forebay/locality";
 /// Its rights: everybody's doctor compares with what root has measured there.
 const OWN_FOLDER_MODE: u32 = 0o755;
@@ -111,7 +111,7 @@ impl Drop for Unpacked {
 }
 
 impl System {
-    /// This host.
+    /// The host that this process runs on.
     pub fn live() -> System {
         System { root: PathBuf::from("/"), tree: None, recorder: None, _unpacked: None }
     }

@@ -15,10 +15,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// An interface.
+/// An interface of this host, as the kernel and its driver describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name.
+    /// The interface's name, as the kernel has it.
     pub name: String,
     /// Bytes of the largest packet that it sends.
     pub mtu: u32,
@@ -35,7 +35,7 @@ pub struct Port {
 /// By where packets leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// This interface.
+    /// The interface by which they leave.
     pub interface: String,
     /// To this router; none: the other end is at the same network.
     pub via: Option<IpAddr>,
@@ -44,7 +44,7 @@ pub struct Way {
 /// A TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// This end.
+    /// Address and port of this end.
     pub own: SocketAddr,
     /// The other one.
     pub peer: SocketAddr,
@@ -62,7 +62,7 @@ pub struct Session {
 pub struct Ends {
     /// Interfaces by number.
     pub ports: Seen<BTreeMap<u32, Port>>,
-    /// Addresses.
+    /// Addresses of all interfaces.
     pub addresses: Seen<Vec<Address>>,
     names: BTreeMap<u32, String>,
 }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// One interface.
+/// What the driver of one interface tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ethernet {
@@ -36,11 +36,11 @@ pub struct Channels {
     pub rx: u32,
     /// For sending alone.
     pub tx: u32,
-    /// For both.
+    /// For receiving and sending.
     pub combined: u32,
-    /// At most.
+    /// The most that `rx` can be set to.
     pub rx_max: u32,
-    /// At most.
+    /// The most that `combined` can be set to.
     pub combined_max: u32,
 }
 
@@ -55,7 +55,7 @@ impl Channels {
         self.tx + self.combined
     }
 
-    /// At most.
+    /// The most queues that can receive.
     pub fn receiving_max(&self) -> u32 {
         self.rx_max.max(self.combined_max)
     }
@@ -65,19 +65,19 @@ impl Channels {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rings {
-    /// Received.
+    /// Received packets that wait for the kernel.
     pub rx: u32,
-    /// At most.
+    /// The most that `rx` can be set to.
     pub rx_max: u32,
     /// To be sent.
     pub tx: u32,
 }
 
-/// An offload.
+/// An offload: work that the hardware may do for the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Feature {
-    /// It works.
+    /// It is in use now.
     pub on: bool,
     /// The driver could switch it.
     pub can_change: bool,
@@ -89,15 +89,15 @@ pub struct Feature {
 pub struct Coalescing {
     /// The driver decides by the load.
     pub adaptive_rx: bool,
-    /// Microseconds.
+    /// How long it waits after a received packet, in microseconds.
     pub rx_usecs: u32,
-    /// Packets.
+    /// How many received packets it waits for.
     pub rx_frames: u32,
     /// The same for what was sent.
     pub adaptive_tx: bool,
-    /// Microseconds.
+    /// How long it waits after a packet was sent, in microseconds.
     pub tx_usecs: u32,
-    /// Packets.
+    /// How many sent packets it waits for.
     pub tx_frames: u32,
 }
 
@@ -367,7 +367,7 @@ const GET_FEC: u8 = 29;
 const HEADER: u16 = 1;
 const HEADER_NAME: u16 = 2;
 const HEADER_FLAGS: u16 = 3;
-/// "With counters."
+/// The answer is to have the counters as well.
 const FLAG_STATISTICS: u32 = 4;
 const PAUSE_STATISTICS: u16 = 5;
 const PAUSE_SENT: u16 = 2;

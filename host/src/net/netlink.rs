@@ -158,12 +158,12 @@ pub fn u16_of(bytes: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// The same.
+/// A number of four bytes, in the host's byte order; none unless there are four.
 pub fn u32_of(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// The same.
+/// A number of eight bytes, in the host's byte order; none unless there are eight.
 pub fn u64_of(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }

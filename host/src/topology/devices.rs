@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// What says where devices are.
 pub struct Places<'a> {
-    /// PCI functions.
+    /// All PCI functions, by their addresses.
     pub pci: &'a BTreeMap<String, PciDevice>,
     /// What was written down.
     pub locality: &'a Locality,
@@ -51,7 +51,7 @@ fn is_usb(real: &str) -> bool {
     real.split('/').any(bus)
 }
 
-/// Network interfaces.
+/// All network interfaces, virtual ones too, by name.
 pub fn nics(system: &System, places: &Places<'_>) -> BTreeMap<String, Nic> {
     let names = system.list("/sys/class/net").known().unwrap_or_default();
     // `bonding_masters` is a file.
@@ -118,7 +118,7 @@ fn usb_mbits(system: &System, real: &str) -> Option<u32> {
     system.number::<f64>(&format!("{device}/speed")).known().map(|mbits| mbits as u32)
 }
 
-/// Whole disks.
+/// The block devices that are no partitions, by name.
 pub fn disks(system: &System, places: &Places<'_>) -> BTreeMap<String, Disk> {
     let class = if system.has("/sys/block") { "/sys/block" } else { "/sys/class/block" };
     let names = system.list(class).known().unwrap_or_default();

@@ -25,7 +25,7 @@ pub struct Locality {
     pub hidden: Option<String>,
 }
 
-/// One line.
+/// What one line of the file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     of: Of,

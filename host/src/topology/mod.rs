@@ -19,7 +19,7 @@ pub type NodeNumber = u32;
 /// Number of a logical CPU.
 pub type Cpu = u32;
 
-/// One host.
+/// What one host is made of, and where each part of it is.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
     /// Logical CPUs that are online.
@@ -55,7 +55,7 @@ pub struct Topology {
 pub struct CpuPlace {
     /// Its NUMA node.
     pub node: NodeNumber,
-    /// Its socket.
+    /// Number of the socket that it is in.
     pub package: u32,
     /// Its core: the lowest CPU number among its hardware threads.
     pub core: Cpu,
@@ -81,7 +81,7 @@ pub struct NumaNode {
 pub struct LinkEnd {
     /// Giga-transfers a second, now.
     pub speed_gts: f64,
-    /// Lanes, now.
+    /// Lanes that are in use now.
     pub width: u32,
     /// At most; 0: the kernel does not show it.
     pub speed_max_gts: f64,
@@ -117,9 +117,9 @@ pub struct PciDevice {
 /// Sizes of a function's packets, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Payload {
-    /// Set.
+    /// The largest payload that is allowed now.
     pub set: u32,
-    /// Supported.
+    /// The largest payload that the function can take.
     pub supported: u32,
     /// Largest read request.
     pub read_request: u32,
@@ -159,7 +159,7 @@ pub struct Disk {
     pub node: Option<NodeNumber>,
     /// Size in bytes.
     pub bytes: u64,
-    /// Spinning.
+    /// It has platters that turn.
     pub rotational: bool,
     /// `nvme`, `scsi`, `virtio`, `loop`, `dm`, `md`, `ram` or `other`.
     pub kind: String,
@@ -174,7 +174,7 @@ pub struct RdmaPort {
     pub node: Option<NodeNumber>,
     /// As the kernel prints it: `56 Gb/sec (4X FDR)`. It is the signalling rate.
     pub rate: String,
-    /// `ACTIVE`, `DOWN` ...
+    /// What the port does, in the kernel's word: `ACTIVE`, `DOWN` ...
     pub state: String,
     /// `InfiniBand` or `Ethernet`.
     pub link_layer: String,
@@ -206,7 +206,7 @@ pub struct MemoryModule {
     pub bank: String,
     /// 0: the slot is empty.
     pub bytes: u64,
-    /// `DDR4` ...
+    /// The kind of memory, such as `DDR4`.
     pub kind: String,
     /// Mega-transfers a second that it can do; 0: unknown.
     pub rated_mts: u32,
