@@ -28,7 +28,7 @@ pub struct Damage {
 /// A record with the place of its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// The record.
+    /// The record as it is in the log.
     pub record: Descriptor,
     /// Tier block of its payload, for a record that has one.
     pub payload: Option<TierBlock>,
@@ -41,7 +41,7 @@ pub struct Found {
 /// Everything that was read.
 #[derive(Debug)]
 pub struct TierContent {
-    /// Block 0.
+    /// The first block of the tier, which says how the rest is laid out.
     pub superblock: Superblock,
     /// Valid checkpoints, newest first.
     pub checkpoints: Vec<Checkpoint>,
@@ -143,7 +143,7 @@ impl TierReader {
         found
     }
 
-    /// Everything.
+    /// Reads everything that is on the tier; an error only where its superblock cannot be read.
     pub fn content(&self) -> Result<TierContent> {
         let superblock = self.superblock()?;
         let mut damage = Vec::new();
