@@ -70,7 +70,7 @@ const CLASSES: [u32; 3] = [0x01, 0x02, 0x0c];
 enum Better {
     /// The last number of it.
     Higher,
-    /// The same.
+    /// The last number of it, the lower the better.
     Lower,
     /// This word for all.
     Word(&'static str),
@@ -118,7 +118,7 @@ pub enum How {
 /// What differs from the baseline.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Difference {
-    /// What.
+    /// Name of the thing that differs.
     pub what: String,
     /// The file that shows it, now or then.
     pub file: String,
@@ -126,12 +126,12 @@ pub struct Difference {
     pub was: Option<String>,
     /// Nothing: it is there no more.
     pub now: Option<String>,
-    /// Which way.
+    /// Whether it is worse, better, or only other than it was.
     pub how: How,
 }
 
 impl Difference {
-    /// In words.
+    /// The sentence that tells it, with `-` for what is not there.
     pub fn says(&self) -> Sentence {
         let missing = "-".to_owned();
         let sentence = Sentence::new(match self.how {

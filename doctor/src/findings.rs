@@ -107,7 +107,7 @@ impl Remedy {
     }
 }
 
-/// One setting.
+/// One setting of the kernel, and what it is to become.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Write {
     /// A file of procfs or sysfs.
@@ -142,7 +142,7 @@ pub struct Finding {
 /// What a check has come to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Verdict {
-    /// These.
+    /// It has found these, at least one.
     Found(Vec<Finding>),
     /// Looked at, and not the bound: why, in a sentence with the number.
     Fine(Sentence),

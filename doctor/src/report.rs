@@ -35,7 +35,7 @@ impl Reader {
 /// What all checks said, sorted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Worst first.
+    /// What was found, the worst first.
     pub findings: Vec<Said>,
     /// What is not the bound, and why.
     pub fine: Vec<FineSaid>,
@@ -58,7 +58,7 @@ pub struct Said {
     /// What was found.
     #[serde(flatten)]
     pub finding: Finding,
-    /// Its sentence.
+    /// What the finding says, in the language that was asked for.
     pub says: String,
     /// What each of its remedies says.
     pub help: Vec<String>,
@@ -67,9 +67,9 @@ pub struct Said {
 /// A check that found nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FineSaid {
-    /// Its number.
+    /// Number of the check.
     pub check: u8,
-    /// Its word.
+    /// The word that names the check.
     pub word: String,
     /// Why that is not the bound.
     pub text: Sentence,
@@ -80,9 +80,9 @@ pub struct FineSaid {
 /// A check that could not look.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hidden {
-    /// Its number.
+    /// Number of the check.
     pub check: u8,
-    /// Its word.
+    /// The word that names the check.
     pub word: String,
     /// What could not be read, and why.
     pub what: String,

@@ -27,7 +27,7 @@ pub fn is_placed(system: &System, folder: &Folder, interrupt: u32) -> io::Result
 /// What runs of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Running {
-    /// None.
+    /// No process of it runs.
     No,
     /// It asks a policy script, and was told to ask again.
     AsksAgain,

@@ -41,7 +41,7 @@ pub enum Became {
     AwaitsConfirmation,
     /// Applied, not better, and taken back; or taken back because that was asked for.
     Reverted,
-    /// Not begun.
+    /// It was refused, and nothing was written.
     Refused,
     /// The kernel did not take it, and it was taken back.
     Failed,
@@ -69,7 +69,7 @@ impl Became {
 /// One file that was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Written {
-    /// Which.
+    /// Path of the file in procfs or sysfs.
     pub path: String,
     /// What it held.
     pub old: String,
@@ -80,7 +80,7 @@ pub struct Written {
 /// What was done about one finding.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// Its id.
+    /// The id of that finding.
     pub finding: String,
     /// What became of it.
     pub became: Became,
@@ -91,7 +91,7 @@ pub struct Outcome {
     /// The finding's number before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Number>,
-    /// And after.
+    /// The finding's number after it was measured again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Number>,
     /// Names the change to [`Which::Change`].
@@ -287,11 +287,11 @@ fn measured(finding: &Finding, now: &Verdict) -> (bool, Sentence, Option<Number>
 
 /// What is to be taken back.
 pub enum Which {
-    /// Everything.
+    /// Every change that is in the journal.
     All,
     /// What was done for one finding.
     Finding(String),
-    /// One change.
+    /// One change, by its number in the journal.
     Change(u64),
     /// One change, unless it was confirmed: what its guard does when the time is over.
     Unconfirmed(u64),

@@ -7,7 +7,7 @@ use forebay_host::topology::Topology;
 /// One device, or memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Memory.
+    /// The host's memory, on whichever node.
     Ram,
     /// A network interface.
     Nic(String),
@@ -23,9 +23,9 @@ pub type Part = (End, f64);
 /// Which way bytes go at an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// From it.
+    /// Bytes come from the end.
     From,
-    /// To it.
+    /// Bytes go to the end.
     To,
 }
 

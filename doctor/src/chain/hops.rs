@@ -21,7 +21,7 @@ const PAYLOAD_MIN: u32 = 128;
 
 /// A host, and what was measured of it.
 pub struct Ground<'a> {
-    /// Its files.
+    /// The host's files, live or recorded.
     pub system: &'a System,
     /// What it is made of.
     pub topology: &'a Topology,

@@ -76,7 +76,7 @@ fn copies(from: &[Part], to: &[Part]) -> u32 {
     }
 }
 
-/// Answers it.
+/// Computes what bounds the path that is asked about.
 pub fn answer(system: &System, topology: &Topology, question: &Question, language: Language) -> Result<Answer> {
     let from = resolve(system, topology, question.from, Way::From)?;
     let to = resolve(system, topology, question.to, Way::To)?;

@@ -35,7 +35,7 @@ impl Edge {
 /// One part of a path: who moves bytes, how, and how many of each delivered byte.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Move {
-    /// How.
+    /// How bytes are moved, which says what memory and links see of it.
     pub edge: Edge,
     /// Node of who moves them. None: nobody has placed it, and so anywhere.
     pub agent: Option<NodeNumber>,

@@ -11,7 +11,7 @@ use forebay_host::system::{Seen, System};
 use forebay_host::topology::Cpu;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// These.
+/// Checks 22 to 25, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 22, word: "cpu-clock", look: clocks },
     Check { number: 23, word: "cpu-sleep", look: sleeps },

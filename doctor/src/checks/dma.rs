@@ -10,7 +10,7 @@ use crate::show;
 use forebay_host::topology::Topology;
 use std::collections::BTreeSet;
 
-/// It.
+/// Check 19 alone.
 pub const CHECKS: &[Check] = &[Check { number: 19, word: "dma-far", look: far_memory }];
 
 /// Share of far memory from which it is told: as with interrupts, a buffer or two that went astray cost nothing.

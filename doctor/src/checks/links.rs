@@ -11,7 +11,7 @@ use crate::formulas::{GB, socket_link};
 use forebay_host::topology::{NodeNumber, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// These.
+/// Checks 15, 18 and 20.
 pub const CHECKS: &[Check] = &[
     Check { number: 15, word: "node-link", look: between_nodes },
     Check { number: 18, word: "memory-bandwidth", look: memory_use },
@@ -41,7 +41,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}", share * 100.0)
 }
 
-/// Check 15.
+/// Check 15: what the link between two nodes carries, against what comparable links carry.
 fn between_nodes(host: &Host) -> Verdict {
     if host.topology.hypervisor.is_some() || with_both(&host.topology).len() < 2 {
         return Verdict::NotHere;
@@ -260,7 +260,7 @@ fn node_of(host: &Host, domain: &str) -> Option<NodeNumber> {
     host.topology.cpus.iter().find(|(cpu, _)| has(**cpu)).map(|(_, place)| place.node)
 }
 
-/// Check 18.
+/// Check 18: what moves to and from a node's memory now, against what was measured that it can.
 fn memory_use(host: &Host) -> Verdict {
     let moved = match moved(host) {
         Ok(moved) => moved,
@@ -315,7 +315,7 @@ fn with_measured(mut evidence: Vec<Evidence>, measured: String) -> Vec<Evidence>
     evidence
 }
 
-/// Check 20.
+/// Check 20: what moves over a link between nodes now, against what was measured that it can.
 fn link_use(host: &Host) -> Verdict {
     if with_both(&host.topology).len() < 2 {
         return Verdict::NotHere;

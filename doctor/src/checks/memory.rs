@@ -11,7 +11,7 @@ use forebay_host::system::{Seen, chosen};
 use forebay_host::topology::{MemoryModule, NodeNumber, NumaNode, Topology};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// These.
+/// Checks 16, 17 and 21.
 pub const CHECKS: &[Check] = &[
     Check { number: 16, word: "numa-tables", look: tables },
     Check { number: 17, word: "memory-modules", look: modules },

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 mod tests;
 
-/// These.
+/// Checks 26 to 31, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 26, word: "nic-queues", look: queues },
     Check { number: 27, word: "nic-drops", look: drops },

@@ -15,7 +15,7 @@ use forebay_host::system::Seen;
 use forebay_host::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of, locality};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// These.
+/// Checks 8 to 14, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 8, word: "numa-apart", look: apart },
     Check { number: 9, word: "irq-far", look: far_interrupts },

@@ -14,7 +14,7 @@ use forebay_host::net::{Address, Connection, Mptcp, Route, TABLE_MAIN, same_subn
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// These.
+/// Checks 32 to 40, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 32, word: "rdma-idle", look: shares::rdma_idle },
     Check { number: 33, word: "bond", look: bonds },

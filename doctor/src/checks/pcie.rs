@@ -13,7 +13,7 @@ use crate::show;
 use forebay_host::topology::{LinkEnd, PciDevice, Topology};
 use std::collections::BTreeMap;
 
-/// These.
+/// Checks 1 to 7, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 1, word: "pcie-link", look: degraded },
     Check { number: 2, word: "pcie-slot", look: too_narrow },

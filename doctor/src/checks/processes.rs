@@ -22,9 +22,9 @@ const SERVERS: &[&str] = &[
 /// All processes of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
-    /// Its name.
+    /// The name that its processes have in common.
     pub name: String,
-    /// Its processes.
+    /// Numbers of its processes.
     pub pids: Vec<u32>,
     /// Every thread of them.
     pub threads: Vec<Thread>,
@@ -36,7 +36,7 @@ pub struct Server {
     pub kernel: bool,
 }
 
-/// One thread.
+/// One thread of a server, as it was at the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
     /// Where it ran last.

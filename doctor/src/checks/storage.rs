@@ -11,7 +11,7 @@ use forebay_host::system::{Seen, System, chosen};
 use forebay_host::topology::Disk;
 use std::path::PathBuf;
 
-/// These.
+/// Checks 41 to 45, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 41, word: "disk-queue", look: queue },
     Check { number: 42, word: "disk-alignment", look: alignment },

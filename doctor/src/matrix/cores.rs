@@ -46,7 +46,7 @@ fn relation(a: &CpuPlace, b: Cpu, b_place: &CpuPlace) -> Relation {
 /// Of the samples, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OneWay {
-    /// The fastest.
+    /// The fastest of the samples.
     pub min: f64,
     /// The one in the middle.
     pub median: f64,
@@ -55,9 +55,9 @@ pub struct OneWay {
 /// Two CPUs, and a line between them.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Pair {
-    /// One.
+    /// The CPU of one of the two threads.
     pub a: Cpu,
-    /// The other.
+    /// The CPU of the other thread.
     pub b: Cpu,
     /// How they are related.
     pub relation: Relation,

@@ -12,7 +12,7 @@ const WRITTEN: u8 = 0x5a;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
-    /// Reads.
+    /// All bytes are read.
     Read,
     /// Two bytes read, one written past the caches.
     TwoToOne,

@@ -141,9 +141,9 @@ pub struct Loaded {
 /// Two nodes that read each other's memory at the same time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct BothWays {
-    /// One.
+    /// One of the two nodes.
     pub a: NodeNumber,
-    /// The other.
+    /// The other one of the two.
     pub b: NodeNumber,
     /// Of both together.
     pub bytes_per_second: f64,
@@ -156,9 +156,9 @@ pub struct BothWays {
 pub struct Matrix {
     /// The boot that it belongs to, as `/proc/sys/kernel/random/boot_id` names it.
     pub boot_id: String,
-    /// The kernel.
+    /// Release of the kernel, as it names itself.
     pub kernel: String,
-    /// The CPU.
+    /// Model of the CPUs, as they name themselves.
     pub cpu_model: String,
     /// The hypervisor: its nodes may not be the machine's.
     pub hypervisor: Option<String>,
@@ -174,7 +174,7 @@ pub struct Matrix {
     pub mixes: Vec<Bandwidth>,
     /// Reads over a link in both directions.
     pub both_ways: Vec<BothWays>,
-    /// Latency.
+    /// Latency of each node's memory for each node's CPUs, without other load.
     pub latency: Vec<Latency>,
     /// Latency under load.
     pub loaded: Vec<Loaded>,

@@ -34,7 +34,7 @@ pub enum Task {
     Spin,
 }
 
-/// One thread.
+/// What one thread does, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
     /// Where it runs.
@@ -50,9 +50,9 @@ pub struct Worker {
 /// How long is counted, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
-    /// Windows.
+    /// How many windows are counted.
     pub count: usize,
-    /// Each.
+    /// How long each window is.
     pub length: Duration,
 }
 

@@ -41,7 +41,7 @@ impl Pair {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Probe {
-    /// They do.
+    /// Packets of that size arrive.
     Carried {
         /// So large, with IP's header.
         bytes: u32,
@@ -58,7 +58,7 @@ pub enum Probe {
     Silent,
     /// Nothing could be sent.
     NotSent {
-        /// Why.
+        /// Why nothing could be sent, in words for people.
         why: String,
     },
 }
@@ -67,7 +67,7 @@ pub enum Probe {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tcp {
-    /// How many.
+    /// How many connections there are.
     pub connections: u32,
     /// The shortest round trip of all.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -84,7 +84,7 @@ pub struct Tcp {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct End {
-    /// Which pair.
+    /// The two addresses that it is about.
     pub pair: Pair,
     /// The interface that has the address; none: no interface has it now.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -112,7 +112,7 @@ pub struct End {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name at its node.
     pub name: String,
     /// Bytes of the largest packet that it sends.
     pub mtu: u32,
@@ -182,7 +182,7 @@ pub struct Channel {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Side {
-    /// The node.
+    /// Name of the node that has looked.
     pub node: String,
     /// Version of its program.
     pub program: String,
@@ -190,9 +190,9 @@ pub struct Side {
     pub at_ms: u64,
     /// It wants Multipath TCP.
     pub wants_multipath: bool,
-    /// Channels.
+    /// Channels of the link between the two.
     pub channels: Vec<Channel>,
-    /// The rest.
+    /// What it sees of its own ends.
     pub looked: Looked,
 }
 

@@ -62,7 +62,7 @@ pub struct Moved {
     pub far: bool,
     /// The event, as `perf stat -a --per-socket -e` takes it.
     pub source: String,
-    /// How much.
+    /// Bytes that they moved in a second.
     pub bytes_per_second: f64,
 }
 

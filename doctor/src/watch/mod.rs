@@ -30,7 +30,7 @@ pub enum What {
     MemoryRead,
     /// Written to memory by anybody.
     MemoryWritten,
-    /// Both.
+    /// Read from memory or written to it, by anybody.
     Memory,
     /// Memory of the own node, by the cores.
     MemoryLocal,
@@ -92,13 +92,13 @@ impl What {
 /// How much of it in a second.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Rate {
-    /// What.
+    /// What it is that was counted.
     pub what: What,
     /// Of which part of the host.
     pub of: String,
     /// The file or counter.
     pub source: String,
-    /// In `unit`.
+    /// How much of it in a second, in `unit`.
     pub rate: f64,
     /// `B/s` or `pages/s`.
     pub unit: &'static str,

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<Attributes>() == 112);
 
 /// PERF_FORMAT_TOTAL_TIME_ENABLED and PERF_FORMAT_TOTAL_TIME_RUNNING.
 const TIMES: u64 = 1 | 2;
-/// PERF_FLAG_FD_CLOEXEC.
+/// `PERF_FLAG_FD_CLOEXEC`: no program that is started gets the counter.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
 /// A counter that counts.

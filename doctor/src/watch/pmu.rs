@@ -30,14 +30,14 @@ struct Field {
 /// A named event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// Its words.
+    /// Fields of the event, as the PMU names them, each with its value.
     pub terms: Vec<(String, u64)>,
     /// Bytes of a count.
     pub bytes: f64,
 }
 
 impl Field {
-    /// Of `config:0-7,32-35`.
+    /// The field that a PMU describes as `config:0-7,32-35`; none if it cannot be read.
     fn parse(text: &str) -> Option<Field> {
         let (word, bits) = text.trim().split_once(':')?;
         let word = match word {

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of remedies, the baseline and watching, by their keys.
 pub const ROWS: &[Row] = &[
     ("act.became.kept", ["kept", "適用して維持", "적용 후 유지"]),
     ("act.became.awaits-confirmation", ["applied, awaits confirmation", "適用済み、確認待ち", "적용됨, 확인 대기"]),

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the chain of a data path, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "path.title",

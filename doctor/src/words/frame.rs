@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the report itself, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "doctor.none",

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the matrix and the checks that need it, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "matrix.busy",

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the checks of memory and links, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "memory.tables-near",

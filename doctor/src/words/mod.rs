@@ -65,7 +65,7 @@ impl Language {
 /// A sentence: its key, then in English, Japanese and Korean. `{name}` is put in.
 pub type Row = (&'static str, [&'static str; 3]);
 
-/// All tables.
+/// The rows of all parts of the doctor.
 const TABLES: [&[Row]; 12] = [
     frame::ROWS,
     pcie::ROWS,

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the checks of placement and interrupts, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "numa.one-socket",

@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the checks of paths to other hosts, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "paths.rdma-idle",

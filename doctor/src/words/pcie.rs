@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the checks of PCIe and platform, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "pcie.narrow",

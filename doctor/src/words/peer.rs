@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of what two nodes see of their links, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "peer.title",

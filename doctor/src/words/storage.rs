@@ -2,7 +2,7 @@
 
 use super::Row;
 
-/// Its rows.
+/// Sentences of the checks of block devices and management, by their keys.
 pub const ROWS: &[Row] = &[
     (
         "disk.scheduler",
