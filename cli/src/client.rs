@@ -19,9 +19,9 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// A message of a stream.
 pub struct Message<'a> {
-    /// Which kind.
+    /// Which kind of message it is, such as `event`.
     pub event: &'a str,
-    /// JSON.
+    /// What it says, as JSON.
     pub data: &'a str,
 }
 /// A stream has a message each second: one that is silent for so long is lost.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A token has 48 digits.
 const TOKEN_FILE_BYTES_MAX: u64 = 4096;
 
-/// Tells it.
+/// Tells where the dashboard is, with the token that logs in where a terminal shows it.
 pub fn run(client: &Client, json: bool) -> Result<bool> {
     let status = client.call("GET", "/v1/status", None)?;
     let page = page_of(&status)?;

@@ -1,4 +1,4 @@
-//! `forebay doctor`.
+//! `forebay doctor`: looks at the host with its checks, and holds what its subcommands have in common.
 
 mod act;
 mod baseline;

@@ -111,7 +111,7 @@ struct Trial {
     took: Duration,
 }
 
-/// Tries it.
+/// Tries the fence that the arguments name, or lists what was proven before.
 pub fn run(args: FenceTestArgs) -> Result<bool> {
     let proofs = Proofs::below(&args.state.clone().unwrap_or_else(forebay_api::paths::state_dir));
     if args.list {

@@ -279,7 +279,7 @@ fn default_authority() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Does it.
+/// Carries out a subcommand of `forebay node`; false where it ended without what was asked for.
 pub fn run(command: Command) -> Result<bool> {
     let folder = |given: Option<PathBuf>| match given {
         Some(folder) => Ok(folder),

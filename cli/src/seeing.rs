@@ -187,7 +187,7 @@ pub struct EventsArgs {
     limit: Option<usize>,
 }
 
-/// `forebay events`.
+/// Prints the events that `forebay events` was asked for, and goes on with new ones where it is to follow.
 pub fn events(client: &Client, json: bool, args: &EventsArgs) -> Result<bool> {
     let limit = args.limit.map(|limit| limit.to_string());
     let asked = [("window", &args.since), ("volume", &args.volume), ("kind", &args.kind), ("limit", &limit)];

@@ -39,7 +39,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 impl PathArgs {
-    /// Computes.
+    /// Computes what bounds the path, and prints it.
     pub fn run(&self, asked: &Asked) -> Result<bool> {
         let topology = topology::read(&asked.system);
         let question = Question { from: &self.from, to: &self.to, measured: self.measured, copies: self.copies };

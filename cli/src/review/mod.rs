@@ -26,14 +26,14 @@ const EVENTS_MAX: usize = 1000;
 /// Incidents that are told one by one, the newest.
 const INCIDENTS_MAX: usize = 50;
 
-/// A report.
+/// What the daemon's history and events say of a time.
 #[derive(Serialize)]
 pub struct Review {
     /// The node that was asked.
     pub node: String,
-    /// Its version.
+    /// Version of its daemon.
     pub version: String,
-    /// When.
+    /// When the report was made.
     pub made_at: String,
     /// What was asked for.
     pub window: String,
@@ -52,11 +52,11 @@ pub struct Review {
 pub struct Totals {
     /// Requests of clients.
     pub reads: u64,
-    /// Likewise.
+    /// Writes among those requests.
     pub writes: u64,
     /// Bytes of them.
     pub read_bytes: u64,
-    /// Likewise.
+    /// Bytes of the writes.
     pub write_bytes: u64,
     /// Reads that the slow storage had to answer.
     pub backing_reads: u64,
@@ -93,15 +93,15 @@ impl Totals {
 /// A volume over the time.
 #[derive(Serialize)]
 pub struct VolumeReview {
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
-    /// Its size.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// What the history knows begins here, in seconds since 1970; none: it knows nothing.
     pub from: Option<u64>,
     /// And ends here.
     pub to: Option<u64>,
-    /// Amounts.
+    /// What went through the volume in the time.
     pub totals: Totals,
     /// Share of the read blocks that were found before the slow storage.
     pub read_hit_ratio: Option<f64>,
@@ -153,7 +153,7 @@ pub struct CurvePoint {
 pub struct AtTimes {
     /// So many times.
     pub times: f64,
-    /// That much.
+    /// A cache of that many bytes.
     pub cache_bytes: u64,
     /// None: too little was read to say.
     pub hit_ratio: Option<f64>,
@@ -164,7 +164,7 @@ pub struct AtTimes {
 pub struct Chart {
     /// The first step's begin, and the last one's end.
     pub from: u64,
-    /// Likewise.
+    /// The last step's end, in seconds since 1970.
     pub to: u64,
     /// Bytes a second that clients wrote.
     pub written: Vec<Option<f64>>,

@@ -13,9 +13,9 @@ const PAST_VOLUMES_MAX: usize = 64;
 /// Points between two looks at the fleet: what it alone has, such as reasons, is that old at most, in seconds.
 const POINTS_PER_FLEET: u32 = 2;
 
-/// Something new.
+/// Something new that the daemon has said, or that it says nothing.
 pub enum Update {
-    /// `/v1/fleet`.
+    /// The whole answer of `/v1/fleet`.
     Fleet(Value),
     /// The last minutes of a volume.
     Past(String, Value),

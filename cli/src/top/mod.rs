@@ -72,7 +72,7 @@ fn print_once(client: &Client, screen: Screen) -> Result<bool> {
     Ok(true)
 }
 
-/// See <https://no-color.org>.
+/// Whether colours are wanted: the environment refuses them by `NO_COLOR` (<https://no-color.org>) or a terminal that is `dumb`.
 fn colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|t| t != "dumb")

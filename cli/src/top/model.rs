@@ -40,22 +40,22 @@ pub const SERIES: [&str; 25] = [
     "write_backing_p99_us",
 ];
 
-/// `/v1/fleet`.
+/// The cluster as `/v1/fleet` shows it.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Fleet {
     /// Nodes, this one first.
     pub nodes: Vec<FleetNode>,
-    /// Volumes.
+    /// Volumes that any node tells of.
     pub volumes: Vec<FleetVolume>,
     /// What is not as it should be.
     pub degraded: Vec<Degraded>,
 }
 
-/// A node.
+/// A node with its figures.
 #[derive(Deserialize)]
 pub struct FleetNode {
-    /// Its name.
+    /// The node's name in the cluster.
     pub name: String,
     /// It is the one that answers.
     pub own: bool,
@@ -67,7 +67,7 @@ pub struct FleetNode {
     pub now: BTreeMap<String, f64>,
 }
 
-/// A volume.
+/// A volume with its figures.
 #[derive(Deserialize)]
 pub struct FleetVolume {
     /// What it says.
@@ -119,15 +119,15 @@ impl Sort {
 /// What is on the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// All volumes.
+    /// All volumes that the filter lets through.
     List,
-    /// One.
+    /// The volume of this name.
     Detail(String),
     /// The keys; behind it, what was there before.
     Help(Box<Screen>),
 }
 
-/// Everything.
+/// Everything that the screen is drawn from.
 pub struct Model {
     /// The last look.
     pub fleet: Fleet,
@@ -152,7 +152,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Nothing yet.
+    /// A model that has heard nothing yet.
     pub fn new(screen: Screen) -> Model {
         Model {
             fleet: Fleet::default(),

@@ -10,9 +10,9 @@ use std::time::Duration;
 /// What was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A character.
+    /// A character that can be printed.
     Char(char),
-    /// Return.
+    /// The return key, which chooses.
     Enter,
     /// Escape, by itself.
     Escape,
@@ -22,9 +22,9 @@ pub enum Key {
     Up,
     /// An arrow, or `j`.
     Down,
-    /// An arrow.
+    /// The arrow to the left.
     Left,
-    /// An arrow.
+    /// The arrow to the right.
     Right,
     /// A page up.
     PageUp,
@@ -34,7 +34,7 @@ pub enum Key {
     Home,
     /// To the last.
     End,
-    /// Ctrl-C.
+    /// Ctrl-C, which ends the program.
     Interrupt,
 }
 

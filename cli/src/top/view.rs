@@ -7,13 +7,13 @@ use forebay_api::units::{show_seconds, show_size};
 /// What a terminal can do.
 #[derive(Clone, Copy)]
 pub struct Look {
-    /// Columns.
+    /// Columns of the terminal.
     pub width: usize,
     /// Lines; none: as many as there are.
     pub height: Option<usize>,
     /// Bold, dim and reverse.
     pub styles: bool,
-    /// Colours.
+    /// Colours, beside the signs that say the same.
     pub colours: bool,
     /// Characters beyond ASCII.
     pub unicode: bool,
