@@ -16,9 +16,9 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
 /// What is fixed while a volume is open.
 #[derive(Clone, Debug)]
 pub struct VolumeFacts {
-    /// Name.
+    /// The volume's name, by which clients choose it.
     pub name: String,
-    /// Identity.
+    /// The volume's identity, as text.
     pub volume: String,
     /// The backing, as given.
     pub backing: String,
@@ -28,7 +28,7 @@ pub struct VolumeFacts {
     pub tier_kind: TierName,
     /// Where it lies.
     pub tier_path: String,
-    /// Its size.
+    /// Size of the tier in bytes.
     pub tier_bytes: u64,
     /// May lose acknowledged writes with the host.
     pub volatile: bool,

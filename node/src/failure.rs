@@ -22,7 +22,7 @@ pub enum FailureKind {
 /// A command that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which kind.
+    /// Which kind of failure it is, for callers that are programs.
     pub kind: FailureKind,
     /// What, on what, why, what to do.
     pub message: String,

@@ -54,7 +54,7 @@ pub fn check_place(record: &Record, place: &Result<PathBuf, String>) -> Result<(
 pub enum Plan {
     /// Nothing: there is none, and none is wanted or possible.
     Nothing,
-    /// Make one.
+    /// There is none yet: make one.
     Make,
     /// An earlier life left one: replay it.
     Replay(ReplayRequest),
@@ -79,7 +79,7 @@ pub enum Step {
 
 /// What a plan needs.
 pub struct Preparation {
-    /// What.
+    /// What is to be done about the journal once the volume serves.
     pub plan: Plan,
     /// The open image, for what is written to it besides the data path; none where there is no journal.
     pub backing: Option<Backing>,

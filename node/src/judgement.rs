@@ -35,7 +35,7 @@ pub enum TierFound {
 /// What the operator has said of an image that is not known to be the right one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
-    /// Nothing.
+    /// The operator has said nothing.
     Nothing,
     /// It is the one that the tier's writes belong to, in its newest state.
     SameImage,
@@ -44,7 +44,7 @@ pub enum Word {
 /// Whose image a file is, as it says of itself: put on files whose inode numbers do not last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label {
-    /// The volume.
+    /// The volume whose image it is.
     pub volume: VolumeId,
     /// The owner's number when it was put there.
     pub term: u32,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// A folder in a tmpfs, and what the operator should know of it.
 #[derive(Clone, Debug)]
 pub struct MemoryPlace {
-    /// The folder.
+    /// Path of the folder.
     pub dir: PathBuf,
     /// Why it is not the best one.
     pub warning: Option<String>,

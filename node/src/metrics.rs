@@ -35,7 +35,7 @@ fn counter(name: &str, help: String, value: impl Fn(&VolumeReport) -> Option<f64
     Family { name: name.to_owned(), help, kind: Kind::Counter, value: Box::new(value) }
 }
 
-/// All metrics.
+/// All metrics of the node and its volumes, as a scraper reads them.
 pub fn render(
     format: Format,
     node: &NodeReport,

@@ -558,7 +558,7 @@ impl Node {
         answered.await.ok()
     }
 
-    /// One volume.
+    /// What is told of one volume.
     pub async fn report(&self, name: &str) -> Answer<VolumeReport> {
         Ok(self.look(name, false).await?.0)
     }
@@ -622,7 +622,7 @@ impl Node {
         &self.doctor
     }
 
-    /// The node.
+    /// What is told of this node and its daemon.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {
             name: self.seeing.name(),

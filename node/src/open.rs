@@ -53,9 +53,9 @@ pub const DESTAGE_DELAY: Duration = Duration::from_millis(500);
 
 /// What a shard needs to serve a volume.
 pub struct OpenVolume {
-    /// For core.
+    /// What core must know of the volume at its start.
     pub config: VolumeConfig,
-    /// Its frames.
+    /// Memory for its frames; of a memory tier it is the payload area.
     pub arena: Arena,
     /// Its tier, locked.
     pub tier: Tier,
@@ -73,7 +73,7 @@ pub struct Opened {
     pub volume: OpenVolume,
     /// As it must be saved once the volume serves.
     pub record: Record,
-    /// For reports.
+    /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
     /// Where its marker lies.
     pub marker_path: PathBuf,
@@ -99,7 +99,7 @@ pub enum Image {
     /// An NBD export: its size when it was opened, which is all that can be told of its identity, and how long late
     /// writes of an earlier process are awaited, if they are.
     Nbd {
-        /// Bytes.
+        /// Size of the export in bytes, as it was when it was opened.
         size_bytes: u64,
         /// To be waited before the first write.
         quiet: Option<std::time::Duration>,
@@ -729,11 +729,11 @@ fn forget_spare(store: &Store, record: &mut Record) -> Option<String> {
 enum Spare {
     /// That tier: all that was in it is in the backing since.
     Formatted,
-    /// Nothing yet.
+    /// Nothing yet: the first block is zeros.
     Blank,
     /// A tier of the volume that may hold what is in no other place, such as where the record is an old copy.
     Unclean,
-    /// Something else.
+    /// Something that is no tier of this volume.
     Other,
 }
 

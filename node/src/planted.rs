@@ -137,7 +137,7 @@ pub struct Plant {
 pub struct Twisted {
     /// Told to core at once.
     pub event: Option<Event>,
-    /// Still done.
+    /// What is still carried out; none: nothing is.
     pub effect: Option<Effect>,
 }
 

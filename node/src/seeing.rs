@@ -76,9 +76,9 @@ fn is_idle(seen: &Seen) -> bool {
 pub struct Interest {
     /// These volumes; none: all.
     pub volumes: Option<Vec<String>>,
-    /// Events, too.
+    /// Events are told to it, too.
     pub events: bool,
-    /// No figures.
+    /// Figures are not told to it.
     pub without_points: bool,
 }
 

@@ -118,7 +118,7 @@ impl Store {
         }
     }
 
-    /// One record.
+    /// The record of this volume; none if there is none.
     pub fn load(&self, name: &str) -> Result<Option<Record>> {
         let path = self.record_path(name);
         let text = match folder::read_text(&path, FILE_BYTES_MAX) {

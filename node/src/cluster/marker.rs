@@ -32,7 +32,7 @@ pub(super) struct ImageMarker {
 
 /// Who writes a marker, and what of the volume it says.
 pub(super) struct Words<'a> {
-    /// The volume.
+    /// What the operator asks of the volume.
     pub definition: &'a Definition,
     /// Name of the owner's node.
     pub node: &'a str,

@@ -54,13 +54,13 @@ const FRAMES_DEFAULT_BYTES: u64 = 64 << 20;
 /// Where a node keeps what.
 #[derive(Clone)]
 pub struct Place {
-    /// State folder.
+    /// Volume records and tiers, in the state folder.
     pub store: Store,
     /// Of the tmpfs for memory tiers.
     pub shm_size: Option<u64>,
     /// Where the shard with the links is, and so the memory of all volumes.
     pub placement: Arc<Placement>,
-    /// This node.
+    /// This node's number in the cluster.
     pub node: NodeId,
     /// Where it runs.
     pub host: Host,
@@ -76,7 +76,7 @@ pub struct Place {
 pub struct Opened {
     /// For the shard.
     pub volume: OpenVolume,
-    /// For reports.
+    /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
     /// Nothing has ever been in it.
     pub fresh: bool,

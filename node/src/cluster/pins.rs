@@ -36,7 +36,7 @@ const CLIENTS: &str = "clients";
 /// The file that says that this node has looked at all definitions since it keeps pins.
 const BEGUN: &str = ".begun";
 
-/// One file.
+/// What one volume is for its life, as its file has it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Pin {

@@ -46,7 +46,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// A node's fence, as this node uses it.
 pub struct Fence {
-    /// How.
+    /// The agent, its options, and how long it may take.
     pub config: FenceConfig,
     /// Held while it is used: when the last attempt was begun that has seen the machine off.
     seen_off: tokio::sync::Mutex<Option<Instant>>,
@@ -71,7 +71,7 @@ enum By {
 /// A former owner, and why there is no proof for it yet.
 #[derive(Clone, Debug)]
 pub struct Former {
-    /// Who.
+    /// The former owner, with its term.
     pub unfenced: Unfenced,
     /// For how long it has been looked for.
     pub waiting: Duration,

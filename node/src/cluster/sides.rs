@@ -198,7 +198,7 @@ impl Cluster {
         pairs.iter().map(|pair| Pair { calls, ..pair_of(pair) }).collect()
     }
 
-    /// Looks.
+    /// What this node sees of its links to another one.
     async fn side(&self, other: &NodeEntry, mut pairs: Vec<Pair>) -> Result<Side, String> {
         pairs.truncate(CHANNELS_MAX);
         let pairs = serde_json::to_string(&pairs).expect("addresses and numbers are JSON");

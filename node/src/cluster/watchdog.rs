@@ -255,7 +255,7 @@ pub(super) enum NotReset {
         node: String,
         /// From the own take-over on.
         waits: Time,
-        /// Of that.
+        /// How much of that wait is left.
         left: Time,
     },
 }

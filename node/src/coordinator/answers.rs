@@ -15,7 +15,7 @@ use forebay_core::ownership::{Committed, Event, Read};
 /// What core is told, and what people are shown besides.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Told<T> {
-    /// The answer.
+    /// What core is told in answer to its question.
     pub answer: T,
     /// The newest of the volume that this node has seen: core is told of it first.
     pub seen: Option<Event>,

@@ -20,11 +20,11 @@ const _: () = assert!(VERSION <= words::VERSION_READ);
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Drawn at random.
     pub id: VolumeId,
-    /// Who asks.
+    /// Name of the node that asks.
     pub from: NodeName,
     /// Of these pairs of addresses, as the asked one has them; none: of those that it calls by.
     pub pairs: Vec<Pair>,
@@ -48,11 +48,11 @@ impl Words for Ask {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Of which ask.
     pub id: VolumeId,
-    /// That.
+    /// What the asked node sees; none: it could not look.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub side: Option<Side>,
     /// Why it could not look.

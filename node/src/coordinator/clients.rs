@@ -19,7 +19,7 @@ pub const KIND: &str = "clients";
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientsWord {
-    /// [`words::VERSION`].
+    /// The layout of this text: [`words::VERSION`].
     pub version: u32,
     /// Of this volume.
     pub volume: VolumeId,
@@ -27,7 +27,7 @@ pub struct ClientsWord {
     pub number: u64,
     /// Who has said it.
     pub by: NodeName,
-    /// The list.
+    /// The clients that may use the volume.
     pub clients: Clients,
 }
 

@@ -44,7 +44,7 @@ const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 /// How to reach it.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
-    /// Its members.
+    /// Where its members listen for clients.
     pub endpoints: Vec<Endpoint>,
     /// For members that want TLS.
     pub tls: Option<TlsFiles>,
@@ -126,7 +126,7 @@ impl Etcd {
         })))
     }
 
-    /// As [`Store::transact`](super::store::Store::transact).
+    /// Carries out a transaction, see [`Store::transact`](super::store::Store::transact).
     pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
         let members = &self.0;
         let body = encode(transaction);
@@ -161,12 +161,12 @@ impl Etcd {
         Err(Failure::Nothing(failures.join("; ")))
     }
 
-    /// As [`Store::rewinds_seen`](super::store::Store::rewinds_seen).
+    /// How often etcd was seen to have gone back, see [`Store::rewinds_seen`](super::store::Store::rewinds_seen).
     pub fn rewinds_seen(&self) -> u32 {
         self.0.newest.lock().expect("nothing panics while it is held").rewinds
     }
 
-    /// As [`Store::trouble`](super::store::Store::trouble).
+    /// What an operator should do about etcd, see [`Store::trouble`](super::store::Store::trouble).
     pub fn trouble(&self) -> Vec<Trouble> {
         self.0.trouble.lock().expect("nothing panics while it is held").clone()
     }
@@ -177,7 +177,7 @@ impl Etcd {
         *self.0.trouble.lock().expect("nothing panics while it is held") = found;
     }
 
-    /// As [`Store::changes`](super::store::Store::changes).
+    /// Tells of changes below a prefix, see [`Store::changes`](super::store::Store::changes).
     pub fn changes(&self, prefix: &str) -> Changes {
         let (sender, receiver) = mpsc::channel(CHANGES_MAX);
         let (members, prefix) = (self.0.clone(), prefix.to_owned());
@@ -334,7 +334,7 @@ enum Refusal {
     OldToken,
     /// Not let in at all; nothing happened.
     Denied,
-    /// Nothing happened.
+    /// Refused before it was proposed to the members; nothing happened.
     NoEffect,
     /// Anything may have happened, or happen later.
     Unknown,

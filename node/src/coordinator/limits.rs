@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Longest spec of a backing: a path, or a URI with an export's name, behind some wrappers.
 const BACKING_BYTES_MAX: usize = 8192;
-/// Longest hold.
+/// Longest hold of a backing, in seconds: a week.
 const HOLD_S_MAX: u64 = 7 * 24 * 3600;
 /// A machine is not reset sooner by a watchdog: its least timeout, twice, and the patience, which is no shorter.
 const RESETS_WITHIN_MS_MIN: u64 = 15_000;

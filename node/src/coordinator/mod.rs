@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// A value that this code would not have written.
     Damaged {
-        /// Where.
+        /// The key that has the value.
         key: String,
         /// What is wrong with it.
         why: String,
@@ -104,7 +104,7 @@ pub enum Error {
     /// The record is older than one that was seen, or contradicts it (C3): no change of this volume until the operator has
     /// had it written anew.
     WentBack {
-        /// The volume.
+        /// The volume whose record it is.
         volume: VolumeId,
         /// What this node has seen.
         seen: Box<Option<Kept>>,
@@ -216,7 +216,7 @@ pub enum Hint {
     Ask,
     /// Nothing that anybody waits for.
     Nothing,
-    /// Anything.
+    /// Anything may have changed: what was missed is not known.
     Everything,
 }
 

@@ -34,7 +34,7 @@ pub trait Request: Words + Clone + Send + Sync + 'static {
     const ANSWERED: &'static str;
     /// Drawn at random.
     fn id(&self) -> VolumeId;
-    /// Who asks.
+    /// Name of the node that asks.
     fn from(&self) -> &NodeName;
     /// The answer where it is not carried out, because of who has asked, or when.
     fn refused(&self, why: String) -> Self::Answer;
@@ -44,7 +44,7 @@ pub trait Request: Words + Clone + Send + Sync + 'static {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nonce {
-    /// [`words::VERSION`].
+    /// The layout of this text: [`words::VERSION`].
     pub version: u32,
     /// Of this node.
     pub name: NodeName,

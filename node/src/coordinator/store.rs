@@ -18,7 +18,7 @@ pub struct Transaction {
     pub compare: Vec<Compare>,
     /// Done in this order then.
     pub then: Vec<Operation>,
-    /// Read otherwise.
+    /// Read if one comparison does not hold.
     pub otherwise: Vec<Read>,
 }
 
@@ -32,7 +32,7 @@ impl Transaction {
 /// A key with what it must hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compare {
-    /// The key.
+    /// The key that is looked at.
     pub key: String,
     /// Its whole value; none: the key does not exist.
     pub value: Option<String>,
@@ -41,11 +41,11 @@ pub struct Compare {
 /// One step of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Look.
+    /// Look at keys, and change nothing.
     Read(Read),
     /// Write a whole value.
     Put {
-        /// The key.
+        /// The key that is written.
         key: String,
         /// Its new value.
         value: String,
@@ -57,11 +57,11 @@ pub enum Operation {
 /// What is looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
-    /// One key.
+    /// The key of this name alone.
     Key(String),
     /// Keys that begin with this, in order.
     Prefix {
-        /// The beginning.
+        /// What all of them begin with.
         prefix: String,
         /// Only those behind this one.
         after: Option<String>,
@@ -104,7 +104,7 @@ impl fmt::Display for Failure {
 /// Says that something may have changed. Never relied upon: it may be missing, late, or about nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Changed {
-    /// This key.
+    /// The value of this key may be another one.
     Key(String),
     /// Anything: what was missed meanwhile is not known.
     Anything,
@@ -118,7 +118,7 @@ pub const CHANGES_MAX: usize = 64;
 
 /// Where the keys lie.
 pub enum Store {
-    /// In etcd.
+    /// In the members of an etcd cluster.
     Etcd(Etcd),
     /// In this process; whoever shares it sees one order.
     #[cfg(test)]

@@ -60,7 +60,7 @@ impl Coordinator {
         }
     }
 
-    /// It stays.
+    /// The node stays in the cluster after all: it may own volumes and keep copies again.
     pub async fn end_leaving(&self, name: &str) -> Result<Outcome<()>, Error> {
         let then = vec![Operation::Delete(self.key(&format!("leaving/{name}")))];
         self.change(Transaction { compare: vec![], then, otherwise: vec![] }).await

@@ -153,9 +153,9 @@ impl Words for RewindMark {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierChoice {
-    /// Medium.
+    /// The medium that the tier is on.
     pub kind: TierName,
-    /// Bytes.
+    /// Size of each member's tier in bytes.
     pub size_bytes: u64,
 }
 
@@ -163,17 +163,17 @@ pub struct TierChoice {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Its name; no other volume of the cluster has it.
     pub name: VolumeName,
-    /// Its identity.
+    /// The volume's identity, which is in its tiers and its marker as well.
     pub volume: VolumeId,
     /// As given by the user, absolute: the same on each node that may own it.
     pub backing: String,
     /// The backing is raw whatever its first bytes say.
     pub format_raw: bool,
-    /// Requested policy.
+    /// When a write is acknowledged, as the operator asks for.
     pub policy: PolicyName,
     /// Copies besides the owner's that are asked for.
     pub peers: u8,
@@ -245,7 +245,7 @@ pub struct NodeEntry {
     pub fault_domain: FaultDomain,
     /// Lowest and highest version of the links' protocol that it speaks.
     pub wire_versions: (u16, u16),
-    /// Its [`VERSION_READ`].
+    /// The newest layout of records that it reads: its [`VERSION_READ`].
     pub record_version: u32,
     /// Its machine's watchdog, while that is armed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -268,7 +268,7 @@ impl NodeEntry {
         }
     }
 
-    /// Its number.
+    /// The node's number, as core has it.
     pub fn node(&self) -> NodeId {
         NodeId(self.node.0)
     }
@@ -298,9 +298,9 @@ impl Words for NodeEntry {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// Its name.
+    /// Name of the node that tells it.
     pub name: NodeName,
     /// Milliseconds since 1970 by its own clock.
     pub at_ms: u64,
@@ -346,9 +346,9 @@ impl Words for Load {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leaving {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// Its name.
+    /// Name of the node that is to be emptied.
     pub name: NodeName,
     /// Since when, in milliseconds since 1970 by the clock of the node that was told.
     pub at_ms: u64,
@@ -374,7 +374,7 @@ impl Words for Leaving {
 pub enum Wish {
     /// Make another node the owner.
     HandOver {
-        /// Its name.
+        /// Name of the node that is to own the volume.
         to: NodeName,
     },
     /// Destage everything; and keep it so.
@@ -389,7 +389,7 @@ pub enum Wish {
     },
     /// End a hold, or a drain that keeps the backing complete.
     Release,
-    /// Grow.
+    /// Grow the volume, and its backing with it.
     Resize {
         /// To this size.
         size_bytes: u64,
@@ -405,15 +405,15 @@ pub enum Wish {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Call {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Drawn at random.
     pub id: VolumeId,
-    /// Who asks.
+    /// Name of the node that asks.
     pub from: NodeName,
     /// About which volume.
     pub volume: VolumeId,
-    /// For what.
+    /// What it asks the owner for.
     pub wish: Wish,
 }
 
@@ -452,11 +452,11 @@ pub enum NotDone {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answered {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// None: it is done.
     pub not_done: Option<NotDone>,
-    /// Why not.
+    /// Why it is not done; empty if it is.
     pub why: String,
 }
 
@@ -474,7 +474,7 @@ impl Words for Answered {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedVolumes {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Name of the owner's node.
     pub name: NodeName,
@@ -488,7 +488,7 @@ pub struct OwnedVolumes {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedVolume {
-    /// Which.
+    /// The volume that it is about.
     pub volume: VolumeId,
     /// In this term.
     pub term: u32,
@@ -528,7 +528,7 @@ impl Words for OwnedVolumes {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AuditLine {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// Milliseconds since 1970 by the node's clock.
     pub at_ms: u64,
@@ -584,7 +584,7 @@ impl Words for ClusterIdentity {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// [`VERSION`].
+    /// The layout of this text: [`VERSION`].
     pub version: u32,
     /// A member whose oldest open message has not moved for so long is dropped (A3).
     pub dropped_ms: u32,

@@ -10,7 +10,7 @@ use forebay_front::nbd::handshake::{ExportInfo, Exports};
 use std::collections::HashMap;
 use std::sync::{OnceLock, RwLock};
 
-/// One export.
+/// A volume that NBD clients can choose.
 #[derive(Clone, Debug)]
 pub struct Export {
     /// The volume's name.
@@ -28,7 +28,7 @@ pub struct Export {
 pub enum Place {
     /// The data path: the volume is here.
     Shard {
-        /// Its shard.
+        /// Number of the shard that it runs on.
         number: usize,
         /// Its key there.
         key: VolumeKey,
@@ -53,7 +53,7 @@ impl Directory {
         assert!(self.shards.set(shards).is_ok(), "shards are made known once");
     }
 
-    /// A shard.
+    /// The shard of this number.
     pub fn shard(&self, number: usize) -> &ShardHandle {
         &self.shards.get().expect("volumes are exported after the shards have started")[number]
     }
@@ -63,7 +63,7 @@ impl Directory {
         assert!(self.forwarder.set(forwarder).is_ok(), "one thread forwards");
     }
 
-    /// Who forwards.
+    /// The thread that forwards requests to owners.
     pub fn forwarder(&self) -> &ForwarderHandle {
         self.forwarder.get().expect("volumes of a cluster are known after its node has joined it")
     }

@@ -64,7 +64,7 @@ type Volumes = [Option<Box<Slot>>];
 
 /// How the data path joins a cluster.
 pub struct DriverSetup {
-    /// This node.
+    /// Who this node is, with its certificate and key.
     pub identity: Arc<Identity>,
     /// How links are protected.
     pub security: Security,
@@ -80,12 +80,12 @@ pub struct DriverSetup {
     pub addresses: Arc<Addresses>,
 }
 
-/// Another node.
+/// Another node of the cluster, and how to reach it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerNode {
-    /// Its number.
+    /// The node's number in the cluster.
     pub node: NodeId,
-    /// Its name.
+    /// The node's name in the cluster.
     pub name: NodeName,
     /// Where it is called.
     pub pairs: Vec<AddressPair>,
@@ -97,7 +97,7 @@ pub enum ToDriver {
     Peers(Vec<PeerNode>),
     /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
     Begin {
-        /// Its name.
+        /// The volume's name, by which clients choose it.
         name: String,
         /// For ownership; the tier's incarnation and what it remembers are filled in here.
         setup: Box<Setup>,
@@ -106,7 +106,7 @@ pub enum ToDriver {
     },
     /// After [`Asked::OpenTier`]. Without a key: there is no tier that could be used.
     TierOpened {
-        /// Which volume.
+        /// The volume whose tier it is.
         volume: VolumeId,
         /// Of the attached volume.
         key: Option<VolumeKey>,
@@ -115,28 +115,28 @@ pub enum ToDriver {
     },
     /// For its ownership.
     Tell {
-        /// Which volume.
+        /// The volume whose ownership is told.
         volume: VolumeId,
-        /// What.
+        /// What has happened to it.
         event: ownership::Event,
     },
     /// What a flush is to promise from now on.
     SetFlush {
         /// Of this volume.
         volume: VolumeId,
-        /// That.
+        /// The promise from now on.
         flush: Flush,
     },
     /// For the ownership of all volumes.
     TellAll(ownership::Event),
     /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
     EndClients {
-        /// Which volume.
+        /// The volume whose clients are meant.
         volume: VolumeId,
     },
-    /// After [`Asked::OpenBacking`].
+    /// The answer to [`Asked::OpenBacking`].
     Backing {
-        /// Which volume.
+        /// The volume whose backing it is.
         volume: VolumeId,
         /// Of the attached volume.
         key: VolumeKey,
@@ -147,9 +147,9 @@ pub enum ToDriver {
     },
     /// For its ownership, from an operator.
     Command {
-        /// Which volume.
+        /// The volume that it is about.
         volume: VolumeId,
-        /// What.
+        /// What the operator asks for.
         command: ownership::Command,
         /// The line of the audit log that goes with what it allows.
         audit: Option<Box<Audit>>,
@@ -158,16 +158,16 @@ pub enum ToDriver {
     },
     /// What does it show?
     Show {
-        /// Which volume.
+        /// The volume that is to show itself.
         volume: VolumeId,
         /// With what it has measured, see [`crate::datapath::mailbox::ToShard::Snapshot`].
         with_seen: bool,
-        /// Its words.
+        /// Where to tell what it shows.
         answer: oneshot::Sender<Shown>,
     },
     /// A volume was deleted: it ends here, with whatever it has.
     End {
-        /// Which volume.
+        /// The volume that was deleted.
         volume: VolumeId,
         /// When that is so.
         answer: oneshot::Sender<()>,
@@ -179,7 +179,7 @@ pub enum ToDriver {
     },
     /// What do the links show?
     ShowLinks {
-        /// Their words.
+        /// Where to tell what each link shows.
         answer: oneshot::Sender<Vec<LinkShown>>,
     },
 }
@@ -198,7 +198,7 @@ pub struct Late {
 /// A volume of the cluster at a glance, on this node.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// When.
+    /// When it was looked at.
     pub at: Instant,
     /// Who may serve it.
     pub ownership: ownership::Status,
@@ -231,7 +231,7 @@ pub struct LinkShown {
     pub node: NodeId,
     /// Something can be sent.
     pub up: bool,
-    /// Its channels.
+    /// Its channels, and how much waits for them.
     pub status: LinkStatus,
 }
 
@@ -364,11 +364,11 @@ impl Receiver for Desk<'_> {
 pub struct Desks<'a> {
     /// The shard's volumes.
     pub volumes: &'a mut Volumes,
-    /// Its clients.
+    /// The clients that this shard serves.
     pub clients: &'a mut Clients,
-    /// Its reactor.
+    /// The reactor of the shard's thread.
     pub reactor: &'a mut Reactor,
-    /// Now.
+    /// The time of this call, for all that is decided in it.
     pub now: Instant,
 }
 
@@ -403,7 +403,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Listens.
+    /// Makes the driver, which listens for calls of other nodes.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
         let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
         let mut open = Vec::new();

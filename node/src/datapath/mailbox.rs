@@ -25,9 +25,9 @@ pub struct VolumeKey(pub u32);
 /// What a volume shows of itself at a moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Core's words.
+    /// What core says of the volume.
     pub status: Status,
-    /// When.
+    /// When it was looked at.
     pub at: Instant,
     /// Clients of this volume.
     pub connections: u32,
@@ -54,7 +54,7 @@ pub enum ToShard {
     },
     /// Become the shard of a cluster's links and volumes.
     JoinCluster {
-        /// With what.
+        /// The identity, listeners and settings of this node.
         setup: Box<DriverSetup>,
         /// Whether it listens.
         answer: oneshot::Sender<std::io::Result<()>>,
@@ -67,7 +67,7 @@ pub enum ToShard {
     ReplayBegins(VolumeKey),
     /// A batch of an earlier life, if there was one, is durable in the backing.
     JournalReplayed {
-        /// The volume.
+        /// The volume whose journal it was.
         key: VolumeKey,
         /// The backing has everything up to here.
         through: Option<Lsn>,
@@ -76,48 +76,48 @@ pub enum ToShard {
     },
     /// There is an erased journal beside the backing now.
     JournalMade {
-        /// The volume.
+        /// The volume whose journal it is.
         key: VolumeKey,
         /// Open and locked.
         journal: Journal,
     },
     /// An operator's command.
     Control {
-        /// The volume.
+        /// The volume that it is for.
         key: VolumeKey,
-        /// What.
+        /// What the operator asks for.
         command: Control,
         /// How it ended.
         answer: oneshot::Sender<Result<(), CommandError>>,
     },
     /// What does the volume show?
     Snapshot {
-        /// The volume.
+        /// The volume that is to show itself.
         key: VolumeKey,
         /// With what it has measured: some 40 KiB.
         with_seen: bool,
-        /// Its words.
+        /// Where to tell what it shows.
         answer: oneshot::Sender<Snapshot>,
     },
     /// Tell when nothing of a volume that has stopped is under way to its tier, backing or journal any more.
     AwaitRest {
-        /// The volume.
+        /// The volume that has stopped.
         key: VolumeKey,
         /// Then; dropped where there is no such volume.
         rests: oneshot::Sender<()>,
     },
     /// Close a volume that has stopped, or that never served, with its connections.
     Detach {
-        /// The volume.
+        /// The volume that is to be closed.
         key: VolumeKey,
         /// When everything of it is closed.
         answer: oneshot::Sender<()>,
     },
     /// A client that has chosen this shard's volume.
     Connection {
-        /// The volume.
+        /// The volume that the client has chosen.
         key: VolumeKey,
-        /// The client.
+        /// The connection to the client, after negotiation.
         channel: Channel,
         /// Place in its listener's count, given back when the connection ends.
         seat: Seat,
@@ -129,21 +129,21 @@ pub enum ToShard {
     /// Take nothing more from the clients of a volume that is about to give way to another in its place, and keep them aside
     /// when what they had asked is answered.
     Park {
-        /// The volume.
+        /// The volume that is about to give way.
         key: VolumeKey,
         /// Told when it has no clients any more: the largest request that one of them was told, 0 where there are none.
         still: oneshot::Sender<u32>,
     },
     /// Give clients that were kept aside, or are to be, to the volume that is there now: they go on, and see a pause.
     Unpark {
-        /// Their volume.
+        /// The volume whose clients they were.
         key: VolumeKey,
         /// The one in its place, or the same. Where neither is there, they have none any more.
         to: VolumeKey,
     },
     /// A client of a volume of the cluster that this node has come to own.
     Moved {
-        /// The volume.
+        /// The volume's identity in the cluster.
         volume: VolumeId,
         /// As which it was attached.
         key: VolumeKey,
@@ -170,7 +170,7 @@ pub enum ToShard {
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// Core refused.
+    /// Core refused it, or could not carry it out.
     Refused(ControlError),
     /// The backing could not be grown.
     Backing(String),

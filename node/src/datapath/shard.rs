@@ -108,13 +108,13 @@ fn declare_io_flusher() {
 
 /// A volume with everything that is the shard's of it.
 pub struct Slot {
-    /// The volume.
+    /// Core's part of the volume, which decides what is done.
     pub volume: Volume,
     #[cfg(feature = "planted")]
     plant: crate::planted::Plant,
-    /// Its devices.
+    /// Its tier, backing and journal, as far as they are open.
     pub io: VolumeIo,
-    /// Its identity.
+    /// The volume's identity, as bytes.
     pub identity: [u8; 16],
     /// Identity of its tier.
     pub tier: u64,

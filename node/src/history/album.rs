@@ -36,7 +36,7 @@ impl Album {
         Ok(Album { owner, dir: dir.to_owned(), file, end })
     }
 
-    /// Adds one.
+    /// Adds a picture behind the others; a full file becomes the older one, and a new one is begun.
     pub fn add(&mut self, picture: &Picture) -> Result<()> {
         if self.end >= FILE_BYTES_MAX {
             let [newer, older] = paths(&self.dir, &self.owner);

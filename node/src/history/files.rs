@@ -30,7 +30,7 @@ pub struct HistoryFile {
 
 /// What opening it has found.
 pub struct Found {
-    /// The file.
+    /// The history's file, as it was found or newly made.
     pub file: HistoryFile,
     /// Where a damaged one was put aside, and what was wrong with it.
     pub damaged: Option<(PathBuf, &'static str)>,

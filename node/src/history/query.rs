@@ -64,7 +64,7 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Of nothing.
+    /// What there is before anything was put in.
     pub const NOTHING: Fold = Fold { weight: 0.0, sum: 0.0, min: f32::NAN, max: f32::NAN };
 
     /// NaN for what there is not; `f32::min` and `max` take the other then.
@@ -86,12 +86,12 @@ impl Fold {
         }
     }
 
-    /// Smallest.
+    /// Smallest of what was put in; NaN if there was nothing.
     pub fn min(&self) -> f32 {
         self.min
     }
 
-    /// Largest.
+    /// Largest of what was put in; NaN if there was nothing.
     pub fn max(&self) -> f32 {
         self.max
     }
@@ -149,7 +149,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// The answer.
+    /// The answer, made of what was taken.
     pub fn finish(self) -> History {
         let Plan { step_s, from, to, .. } = self.plan;
         let some = |value: f32| value.is_finite().then_some(value);

@@ -21,12 +21,12 @@ pub const SESSION_HEADER: &str = "x-forebay";
 pub enum Peer {
     /// A process of this host; its user, if the kernel says.
     Unix {
-        /// Effective user.
+        /// Effective user of the process; none: the kernel does not say.
         uid: Option<u32>,
     },
-    /// Over TCP.
+    /// Somebody who has come over TCP.
     Tcp {
-        /// From there.
+        /// Address and port that it has come from.
         from: SocketAddr,
         /// What it has shown of the authority of callers.
         certificate: Option<Arc<Certified>>,
@@ -39,7 +39,7 @@ pub enum Peer {
 pub enum Role {
     /// Look at everything.
     ReadOnly,
-    /// Change everything.
+    /// Change everything, and look at it.
     #[default]
     Admin,
 }
@@ -60,12 +60,12 @@ pub enum By {
     Loopback,
 }
 
-/// A caller.
+/// A caller, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Caller {
     /// What it may do; none: only what needs no login.
     pub role: Option<Role>,
-    /// By what.
+    /// What it has the role by; none: it has no role.
     pub by: Option<By>,
 }
 
@@ -75,9 +75,9 @@ pub type Refusal = (StatusCode, String);
 /// The words that give a role.
 #[derive(Clone)]
 pub struct Tokens {
-    /// May change.
+    /// The word of who may change everything.
     pub admin: String,
-    /// May look.
+    /// The word of who may look at everything.
     pub read_only: String,
 }
 
@@ -107,9 +107,9 @@ pub struct Listening {
 /// The certificates that a listener knows by name.
 #[derive(Clone, Default)]
 pub struct Listed {
-    /// May change.
+    /// Names of certificates whose holders may change everything.
     pub admins: CertificateList,
-    /// May look.
+    /// Names of certificates whose holders may look at everything.
     pub readers: CertificateList,
 }
 

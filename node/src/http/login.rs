@@ -14,7 +14,7 @@ use std::time::Instant;
 /// The form, for browsers in which the dashboard is not open.
 const PAGE: &str = include_str!("login.html");
 
-/// `GET /login`.
+/// `GET /login`: the form that takes a token.
 pub async fn page() -> Html<&'static str> {
     Html(PAGE)
 }
@@ -68,7 +68,7 @@ fn refused(form: bool) -> Response {
     Failed(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 
-/// `DELETE /v1/login`.
+/// `DELETE /v1/login`: ends the session, and takes its cookie back.
 pub async fn log_out(Extension(guard): Extension<Arc<Guard>>, headers: HeaderMap) -> Response {
     if let Some(id) = guard.session_id(&headers) {
         guard.sessions.end(id);

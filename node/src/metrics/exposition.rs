@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub enum Format {
     /// Prometheus' own, for whoever does not ask for another.
     Text,
-    /// OpenMetrics.
+    /// OpenMetrics 1.0, for whoever asks for it rather than for text.
     OpenMetrics,
 }
 
@@ -122,7 +122,7 @@ impl Kind {
 }
 
 impl Family<'_> {
-    /// One sample.
+    /// One sample with these labels.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         self.line("", labels, None, value);
     }

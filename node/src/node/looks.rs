@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// A volume as it is now.
 pub struct Look {
-    /// Its identity.
+    /// Identity of the volume that it is about.
     pub volume: VolumeId,
-    /// Its words.
+    /// What is told of it.
     pub report: VolumeReport,
     /// What it has measured since it was opened, if it runs here.
     pub seen: Option<Box<Seen>>,

@@ -19,7 +19,7 @@ pub enum Told {
     Won(Change),
     /// It is not done, and never will be.
     Lost(Change),
-    /// Nothing.
+    /// It is not known whether the change is done, or will be.
     Unknown(Change),
 }
 

@@ -43,7 +43,7 @@ impl InMemory {
         Answer { held, found }
     }
 
-    /// As [`Store::changes`](crate::coordinator::store::Store::changes).
+    /// Tells of changes below a prefix, see [`Store::changes`](crate::coordinator::store::Store::changes).
     pub fn changes(&self, prefix: &str) -> Changes {
         let (sender, receiver) = mpsc::channel(CHANGES_MAX);
         sender.try_send(Changed::Anything).expect("it is empty");

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 /// What is found under a volume's key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// Its record.
+    /// The record of a volume that there is.
     Record(Record),
     /// The volume was deleted. That is a change like any other, and stays: a record that is *gone* is a coordinator that
     /// went back in time (C3).
     Deleted {
         /// Greater than before.
         term: Term,
-        /// Any.
+        /// Number of a set of members; it says nothing here.
         config: Config,
     },
 }

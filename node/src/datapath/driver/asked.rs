@@ -42,14 +42,14 @@ pub enum Asked {
     Rewound {
         /// The ownership of this volume.
         volume: VolumeId,
-        /// That.
+        /// Which rewind it is.
         id: RewindId,
     },
     /// All nodes were heard since.
     RewindSettled {
         /// About this volume.
         volume: VolumeId,
-        /// That.
+        /// Which rewind it is.
         id: RewindId,
     },
     /// Open the tier anew; the volume on it has been closed.
@@ -63,9 +63,9 @@ pub enum Asked {
     OpenBacking {
         /// Of this volume.
         volume: VolumeId,
-        /// Attached so.
+        /// The volume as it is attached to the shard.
         key: VolumeKey,
-        /// The term.
+        /// The term that the backing is locked for.
         term: Term,
     },
     /// A node has called that is not known.

@@ -78,11 +78,11 @@ pub enum Who {
     Nobody,
     /// This node, which serves it.
     Here(VolumeKey),
-    /// Another one.
+    /// Another node, which is called for each client's requests.
     There {
-        /// Its number.
+        /// The owner's number in the cluster.
         node: NodeId,
-        /// Its name.
+        /// The owner's name in the cluster.
         name: NodeName,
         /// Where it is called.
         pairs: Vec<AddressPair>,
@@ -94,7 +94,7 @@ pub enum Who {
 pub struct Route {
     /// Of the owner.
     pub term: Term,
-    /// Who.
+    /// Who owns the volume then.
     pub who: Who,
     /// Of the volume.
     pub size_bytes: u64,
@@ -104,9 +104,9 @@ pub struct Route {
 pub enum ToForwarder {
     /// A volume of the cluster is known from now on.
     Volume {
-        /// Which.
+        /// The volume's identity in the cluster.
         volume: VolumeId,
-        /// Its name.
+        /// The volume's name, by which clients choose it.
         name: String,
         /// Where to tell how it is.
         figures: Arc<Figures>,
@@ -126,7 +126,7 @@ pub enum ToForwarder {
     Client {
         /// Of which volume.
         volume: VolumeId,
-        /// The client.
+        /// The client, and what it has asked.
         client: Box<Packed>,
         /// Its place in its listener's count.
         seat: Seat,
@@ -137,7 +137,7 @@ pub enum ToForwarder {
         volume: VolumeId,
         /// Which of its calls.
         call: u64,
-        /// How.
+        /// The connection and what the owner says of the volume, or why there is none.
         result: Box<Result<(Channel, Entered), Failure>>,
     },
 }

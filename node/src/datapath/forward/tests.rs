@@ -25,7 +25,7 @@ struct Far {
     scratch: Scratch,
 }
 
-/// Both ends.
+/// The forwarding end and the owner's end of a volume.
 struct Stand {
     volume: Forwarded,
     memory: MemoryVolume,

@@ -50,7 +50,7 @@ type Volumes = [Option<Box<Slot>>];
 /// A volume on its way to be closed while its clients stay.
 #[derive(Default)]
 pub enum Parking {
-    /// It serves.
+    /// It serves its clients as usual.
     #[default]
     No,
     /// Nothing more is taken from its clients; somebody waits until all that was taken is answered.
