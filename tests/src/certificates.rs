@@ -14,16 +14,16 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 /// Whether a certificate is still good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Now.
+    /// It is good now.
     Current,
-    /// Long ago.
+    /// Its end is long ago.
     Expired,
 }
 
 /// What a client's certificate says of its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Says<'a> {
-    /// DNS names.
+    /// DNS names, and addresses, that it is for.
     pub dns: &'a [&'a str],
     /// URIs; a role is one.
     pub uris: &'a [&'a str],

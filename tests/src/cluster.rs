@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The nodes.
+/// Names of the three nodes, by their places in the cluster.
 pub const NAMES: [&str; 3] = ["alpha", "beta", "gamma"];
 /// Bytes of a volume that [`Cluster::create`] makes.
 pub const SIZE: u64 = 48 << 20;
@@ -320,7 +320,7 @@ impl Cluster {
         self.daemons[node] = Some(self.host(node).spawn(command));
     }
 
-    /// SIGKILL.
+    /// Ends a node's daemon by SIGKILL: nothing of it is finished.
     #[track_caller]
     pub fn kill(&mut self, node: usize) {
         self.daemons[node].take().expect("it runs").kill();

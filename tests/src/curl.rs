@@ -8,11 +8,11 @@ use std::time::Duration;
 /// What came back.
 #[derive(Debug)]
 pub struct Answer {
-    /// Status.
+    /// Status of HTTP, such as 200.
     pub status: u32,
     /// Status line and headers.
     pub head: String,
-    /// Body.
+    /// What follows the headers, as text.
     pub body: String,
 }
 

@@ -19,13 +19,12 @@ const TOOL_TIME_MAX: Duration = Duration::from_secs(30);
 pub struct Tls {
     /// Certificate of the members; also as client, as the gateway of a member calls itself.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key of that certificate.
     pub key: PathBuf,
     /// Authority of members and clients.
     pub ca: PathBuf,
 }
 
-/// One member.
 #[derive(Debug)]
 struct Member {
     address: String,
@@ -229,7 +228,7 @@ impl Etcd {
         self.members[at].process.as_mut().unwrap_or_else(|| panic!("member {at} does not run"))
     }
 
-    /// SIGKILL.
+    /// Ends a member by SIGKILL.
     #[track_caller]
     pub fn kill(&mut self, at: usize) {
         self.process(at).kill();
@@ -243,7 +242,7 @@ impl Etcd {
         self.launch(at);
     }
 
-    /// SIGSTOP.
+    /// Halts a member by SIGSTOP: it does not answer until [`Etcd::resume`].
     #[track_caller]
     pub fn stop(&mut self, at: usize) {
         self.process(at).stop();
@@ -255,7 +254,7 @@ impl Etcd {
         self.members[at].process.iter_mut().for_each(Process::stop);
     }
 
-    /// SIGCONT.
+    /// Lets a halted member go on, by SIGCONT.
     #[track_caller]
     pub fn resume(&mut self, at: usize) {
         self.process(at).resume();
@@ -333,7 +332,7 @@ impl Etcd {
         former.iter().for_each(|data| drop(std::fs::remove_dir_all(data)));
     }
 
-    /// Its files.
+    /// The folder that has the files of all members.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

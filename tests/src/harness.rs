@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How the daemon does its I/O; every black-box test runs in both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
-    /// io_uring.
+    /// io_uring, by the daemon's `--io uring`.
     Uring,
     /// epoll and worker threads.
     Threads,
@@ -43,7 +43,7 @@ impl IoMode {
 pub enum Tier {
     /// Arena in memory; `--volatile` is given with it.
     Memory,
-    /// A file.
+    /// A file in the state folder.
     Flash,
 }
 
@@ -122,7 +122,7 @@ impl TempDir {
         TempDir(path)
     }
 
-    /// The folder.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -345,23 +345,23 @@ pub struct Volume {
     pub backing: String,
     /// `--size`, with `--create`; none for a backing that exists.
     pub size: Option<u64>,
-    /// Tier.
+    /// The medium of its tier.
     pub tier: Tier,
     /// `--tier-size` in bytes.
     pub tier_size: u64,
-    /// I/O mode.
+    /// The daemon's way to do I/O.
     pub io: IoMode,
-    /// `--policy`.
+    /// `--policy`: when a write is acknowledged.
     pub policy: &'static str,
-    /// `--destage`.
+    /// `--destage`: when the backing gets what was written.
     pub destage: &'static str,
-    /// `--http`.
+    /// `--http`: where HTTP listens; `off` for nowhere.
     pub http: String,
-    /// Further arguments.
+    /// Further arguments of `forebay serve`.
     pub arguments: Vec<OsString>,
     /// `FOREBAY_PLANT` for the planted binary; none: the honest one.
     pub plant: Option<&'static str>,
-    /// Further environment.
+    /// Further variables of the daemon's environment.
     pub environment: Vec<(String, OsString)>,
     /// Clients of a listener; then the volume is described by a config file.
     pub connections_max: Option<u32>,
@@ -431,17 +431,17 @@ impl Volume {
         self.image()
     }
 
-    /// State folder.
+    /// The daemon's state folder, beside the image.
     pub fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
-    /// NBD socket.
+    /// The socket where NBD clients connect.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("nbd.sock")
     }
 
-    /// API socket.
+    /// The socket where the daemon's API listens.
     pub fn api(&self) -> PathBuf {
         self.folder.join("api.sock")
     }
@@ -636,7 +636,7 @@ impl Daemon {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Process id.
+    /// Process id of the daemon.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -803,7 +803,7 @@ impl Nbdkit {
         assert_eq!(result, 0, "signal {signal}: {}", std::io::Error::last_os_error());
     }
 
-    /// SIGKILL.
+    /// Ends the server by SIGKILL, and waits until it is gone.
     pub fn kill9(mut self) {
         self.child.kill().expect("SIGKILL");
         self.child.wait().expect("wait");

@@ -153,7 +153,7 @@ impl Process {
         Process { child: child.unwrap_or_else(|e| panic!("start {text}: {e}")), text }
     }
 
-    /// Its number.
+    /// Its process id, as the test itself counts them.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -270,7 +270,7 @@ impl Network {
         Ok(())
     }
 
-    /// All hosts.
+    /// All hosts, the first one's number being 1.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
@@ -287,7 +287,7 @@ impl Network {
         Ok(())
     }
 
-    /// One host.
+    /// The host at this place, from 0 on.
     pub fn host(&self, index: usize) -> &Host {
         &self.hosts[index]
     }

@@ -105,7 +105,7 @@ impl ControlGroup {
         Ok(group)
     }
 
-    /// Its folder.
+    /// The folder that the kernel shows the group as.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -144,7 +144,7 @@ impl Drop for ControlGroup {
 pub struct Loop(PathBuf);
 
 impl Loop {
-    /// Attaches.
+    /// Attaches a free loop device to the file.
     #[track_caller]
     pub fn attach(file: &Path) -> Loop {
         detach_the_dead();
@@ -241,7 +241,7 @@ impl Fuse {
         Fuse { child, file: file.to_owned() }
     }
 
-    /// The export.
+    /// The file whose content is the export's.
     pub fn file(&self) -> &Path {
         &self.file
     }

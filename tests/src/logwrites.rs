@@ -38,14 +38,14 @@ pub struct Entry {
     pub flush: bool,
     /// The write itself was forced to the media.
     pub fua: bool,
-    /// A discard.
+    /// It is a discard, and has no data.
     pub discard: bool,
     /// Text of a mark.
     pub mark: Option<String>,
     data_at: u64,
 }
 
-/// A recording.
+/// A recording of dm-log-writes, as it lies on its device.
 #[derive(Debug)]
 pub struct Log {
     file: File,
@@ -67,7 +67,7 @@ pub struct Cut {
 /// Which of the uncertain writes have reached the media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// None.
+    /// None of them have.
     Nothing,
     /// A part of them, some torn, drawn from this seed.
     Some(u64),

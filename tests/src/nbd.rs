@@ -51,7 +51,7 @@ pub enum Command {
 /// Where an export is to be had.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Socket.
+    /// The socket that its server listens at.
     pub address: Address,
     /// Export name; empty for the default export.
     pub export: String,
@@ -60,9 +60,9 @@ pub struct Target {
 /// A socket to connect to.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// `host:port`.
+    /// Host and port of a TCP socket, as `host:port`.
     Tcp(String),
 }
 
@@ -91,14 +91,14 @@ impl Target {
 /// Either kind of socket.
 #[derive(Debug)]
 pub enum Stream {
-    /// Unix socket.
+    /// A connection to a Unix socket.
     Unix(UnixStream),
-    /// TCP.
+    /// A connection over TCP.
     Tcp(TcpStream),
 }
 
 impl Stream {
-    /// Connects.
+    /// Connects to a server's socket; nothing is negotiated yet.
     pub fn connect(address: &Address) -> io::Result<Stream> {
         match address {
             Address::Unix(path) => UnixStream::connect(path).map(Stream::Unix),
@@ -176,19 +176,19 @@ impl Write for Stream {
 
 /// Reads big-endian numbers off a stream.
 pub trait ReadNumbers: Read {
-    /// Two bytes.
+    /// Reads a number of two bytes.
     fn u16(&mut self) -> io::Result<u16> {
         let mut b = [0; 2];
         self.read_exact(&mut b)?;
         Ok(u16::from_be_bytes(b))
     }
-    /// Four bytes.
+    /// Reads a number of four bytes.
     fn u32(&mut self) -> io::Result<u32> {
         let mut b = [0; 4];
         self.read_exact(&mut b)?;
         Ok(u32::from_be_bytes(b))
     }
-    /// Eight bytes.
+    /// Reads a number of eight bytes.
     fn u64(&mut self) -> io::Result<u64> {
         let mut b = [0; 8];
         self.read_exact(&mut b)?;
@@ -204,7 +204,7 @@ pub struct OptionReply {
     pub option: u32,
     /// Reply type; errors have bit 31 set.
     pub kind: u32,
-    /// Payload.
+    /// What the reply carries, as the option defines it.
     pub data: Vec<u8>,
 }
 
@@ -286,7 +286,7 @@ pub struct ExtendedChunk {
     pub cookie: u64,
     /// The request's offset.
     pub offset: u64,
-    /// Payload.
+    /// What the chunk carries, as its kind defines it.
     pub data: Vec<u8>,
 }
 
@@ -325,7 +325,7 @@ pub struct Client {
     pub stream: Stream,
     /// Size of the export in bytes.
     pub size: u64,
-    /// Transmission flags.
+    /// The export's transmission flags, as the server has sent them.
     pub flags: u16,
     /// Largest request that the server takes.
     pub request_bytes_max: u32,
@@ -439,7 +439,7 @@ impl Client {
         self.one(Command::WriteZeroes, flags, offset, length, &[]).map(as_result)
     }
 
-    /// Says goodbye.
+    /// Says that nothing more follows; the server ends the connection.
     pub fn disconnect(mut self) -> io::Result<()> {
         self.send(Command::Disconnect, 0, 0, 0, 0, &[])
     }
@@ -448,13 +448,13 @@ impl Client {
 /// One request of a batch.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// Command.
+    /// What the server is to do.
     pub command: Command,
-    /// Flags.
+    /// Flags of the command, such as FUA.
     pub flags: u16,
-    /// First byte.
+    /// First byte that it is about.
     pub offset: u64,
-    /// Bytes.
+    /// How many bytes it is about.
     pub length: u32,
     /// Payload of a write.
     pub payload: Vec<u8>,

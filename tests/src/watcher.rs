@@ -28,7 +28,7 @@ struct Seen {
 }
 
 impl Watcher {
-    /// Begins.
+    /// Begins to look, in a thread of its own.
     pub fn begin(eyes: Eyes) -> Watcher {
         let (ends, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Seen::default())));
         let (ended, shared) = (ends.clone(), seen.clone());

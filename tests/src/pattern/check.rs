@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Verdict of a check that passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Sectors read.
+    /// Sectors that were read.
     pub sectors: u64,
     /// Sectors that hold a pattern.
     pub written: u64,

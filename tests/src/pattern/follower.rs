@@ -66,7 +66,7 @@ pub struct Progress {
     pub acknowledged: u64,
     /// Reads compared with what was acknowledged.
     pub reads: u64,
-    /// Sessions begun.
+    /// Sessions that were begun with any node.
     pub sessions: u64,
     /// Sessions left because another node served.
     pub ghosts: u64,

@@ -44,25 +44,25 @@ pub enum Record {
     Issue {
         /// Its number; strictly grows.
         seq: u64,
-        /// What.
+        /// What it asks for.
         op: Op,
-        /// With FUA.
+        /// It is forced to the media before it is answered (FUA).
         fua: bool,
-        /// First byte.
+        /// First byte of the volume that it is about.
         offset: u64,
-        /// Bytes.
+        /// How many bytes it is about.
         length: u64,
     },
     /// A reply has arrived.
     Reply {
-        /// Which request.
+        /// Number of the request that it answers.
         seq: u64,
         /// 0, or the error number.
         error: u32,
     },
     /// A checker has read a sector whose content was open (a write without a reply): from now on it must stay.
     Settled {
-        /// Sector.
+        /// First byte of the sector.
         offset: u64,
         /// Write found in it; 0: zeros.
         seq: u64,
@@ -193,11 +193,11 @@ fn open_append(path: &Path) -> Result<File, String> {
 /// A journal as read back.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Identity.
+    /// Identity of the journal, by which a load that goes on knows it.
     pub run: u64,
     /// Area of the volume.
     pub area_from: u64,
-    /// Its end.
+    /// One past the area's last byte.
     pub area_to: u64,
     /// Every load of it kept its barriers apart from its writes.
     pub exact: bool,

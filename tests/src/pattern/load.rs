@@ -22,7 +22,7 @@ pub struct LoadOptions {
     pub area: Range<u64>,
     /// Seed of all choices.
     pub seed: u64,
-    /// Connections.
+    /// Connections at one time.
     pub connections: u32,
     /// Requests in flight on each connection.
     pub in_flight: u32,
@@ -90,7 +90,7 @@ impl Ended {
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Requests sent.
+    /// Requests that were sent.
     pub issued: u64,
     /// Replies without error.
     pub acknowledged: u64,

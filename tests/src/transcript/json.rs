@@ -11,9 +11,9 @@ pub enum Json {
     Word(String),
     /// Text, without quotes and escapes.
     Text(String),
-    /// An array.
+    /// An array, in its order.
     List(Vec<Json>),
-    /// An object.
+    /// An object, its fields in the order in which they were written.
     Fields(Vec<(String, Json)>),
 }
 

@@ -21,7 +21,7 @@ const CONTEXT: usize = 3;
 pub struct Transcript {
     name: &'static str,
     text: String,
-    /// What varies.
+    /// What varies from run to run, and has a placeholder.
     pub names: Names,
 }
 
