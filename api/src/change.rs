@@ -9,13 +9,13 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// When writes are acknowledged.
+    /// When writes are acknowledged from now on; none: as before.
     pub policy: Option<PolicyName>,
     /// Seconds that the log may take to drain; 0 = no such limit.
     pub drain_max_s: Option<u64>,
     /// How groups reach the backing.
     pub destage: Option<DestageName>,
-    /// Medium of the tier.
+    /// The medium that the tier is to move to; none: it stays where it is.
     pub tier: Option<TierName>,
     /// Size of the tier on the other medium.
     pub tier_size: Option<u64>,

@@ -14,21 +14,21 @@ pub struct ClusterReport {
     pub state: String,
     /// Code of why, or of what it waits for.
     pub reason: String,
-    /// For how long.
+    /// For how many seconds this node has stood there.
     pub since_s: f64,
-    /// Who owns it.
+    /// Name of the node that owns it; empty while the record has not been read.
     pub owner: String,
     /// What the owner waits for, as it has told: a code as in `reason`. None where this node is the owner, or has heard nothing
     /// of it for long.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub owner_reason: Option<String>,
-    /// For how long.
+    /// For how many seconds the owner has waited for that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub owner_since_s: Option<f64>,
     /// How long ago the owner has told this, the policy and its reason, the lag of the members, and what is dirty.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub told_ago_s: Option<f64>,
-    /// Number of the owner.
+    /// Number of the present owner; greater with each new one.
     pub term: u32,
     /// Number of the set of members within the term.
     pub config: u32,
@@ -45,7 +45,7 @@ pub struct ClusterReport {
     pub peers: u8,
     /// With fewer the backing must have each write as well.
     pub min_peers: u8,
-    /// Who keeps the log.
+    /// The nodes that keep the log, the owner among them.
     pub members: Vec<MemberReport>,
     /// Where there are fewer copies than asked for: nodes that keep none, and why, as far as it is known.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -78,11 +78,11 @@ pub struct ClusterReport {
 /// The newest record that a node has seen, after the coordinator went back (C3, C6).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KnownReport {
-    /// Number of the owner.
+    /// Number of that record's owner.
     pub term: u32,
     /// Number of the set of members within the term.
     pub config: u32,
-    /// Who it was.
+    /// Name of the node that was the owner.
     pub owner: String,
     /// What the coordinator shows, if that is older.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -98,7 +98,7 @@ pub struct KnownReport {
 /// Reads from the cache of the owner that has handed over; counts are blocks, of this term.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FormerCacheReport {
-    /// The former owner.
+    /// Name of the former owner's node.
     pub node: String,
     /// Blocks of reads that were found in its cache.
     pub hits: u64,
@@ -115,7 +115,7 @@ pub struct FenceReport {
     pub class: String,
     /// What a volume may do on the strength of it.
     pub allows: String,
-    /// What there is.
+    /// Each means of knowing that a former owner writes no more.
     pub means: Vec<MeansReport>,
     /// Former owners about whom there is no proof yet, as far as this node looks for it.
     pub former: Vec<FormerReport>,
@@ -131,11 +131,11 @@ pub struct MeansReport {
     /// The agent, or the hardware.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub by: Option<String>,
-    /// `fence`, `evidence` or `detection`.
+    /// How much it is worth: `fence`, `evidence` or `detection`.
     pub class: String,
     /// What is certain once it has succeeded.
     pub proves: String,
-    /// What is not.
+    /// What stays uncertain all the same.
     pub leaves: String,
     /// When a fence was last proven: from this node; a watchdog: by the node that has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -220,16 +220,16 @@ pub struct ClusterNodeReport {
     pub name: String,
     /// The node's number, as 16 hexadecimal digits.
     pub node: String,
-    /// It is this one.
+    /// It is the node that tells this.
     pub own: bool,
     /// What fails together with it.
     pub fault_domain: String,
-    /// Where its links listen.
+    /// Addresses at which its links listen, with ports.
     pub addresses: Vec<String>,
     /// The link to it works; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub up: Option<bool>,
-    /// Channels of that link.
+    /// Each channel of the link to it; empty for the own node.
     pub channels: Vec<ChannelReport>,
     /// What is done with payload that goes there; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -242,9 +242,9 @@ pub struct ClusterNodeReport {
 /// Compression of what goes to another node, since the daemon's start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CompressionReport {
-    /// `off`, `lz4` or `zstd`.
+    /// What it does now: `off`, `lz4` or `zstd`.
     pub now: String,
-    /// Why it is off.
+    /// Why nothing is compressed now; none while something is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
     /// Cores that it may take now.
@@ -265,7 +265,7 @@ pub struct CompressionReport {
 /// How far a node is with being emptied.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EmptyingReport {
-    /// `draining` or `drained`.
+    /// How far it is: `draining` or `drained`.
     pub state: String,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
@@ -289,14 +289,14 @@ pub struct KeptReport {
 /// A channel of a link.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChannelReport {
-    /// Where it leads.
+    /// The other end's address; none where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<String>,
-    /// `up`, `beginning` or `down`.
+    /// How far it is: `up`, `beginning` or `down`.
     pub phase: String,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
-    /// Why it is down.
+    /// Why it is down, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
     /// Sent in all its lives.
@@ -392,7 +392,7 @@ pub struct AddressReport {
     /// The interface that has it here, or the one asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interface: Option<String>,
-    /// Where it is.
+    /// Whether this node has the address.
     pub state: AddressState,
     /// Why it failed, and what to do.
     #[serde(skip_serializing_if = "Option::is_none", default)]

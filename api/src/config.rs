@@ -23,13 +23,13 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// The config file.
+/// What the config file says, section by section.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Settings of the daemon itself, such as its state folder and its threads.
     pub node: NodeConfig,
-    /// Where it listens.
+    /// `[listen]`: where clients and callers connect.
     pub listen: ListenConfig,
     /// Its volumes; the first is the default NBD export.
     pub volume: Vec<VolumeSpec>,
@@ -56,7 +56,7 @@ pub enum IoChoice {
     /// io_uring where the kernel allows it, else threads.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring, and no start where the kernel does not allow it.
     Uring,
     /// epoll and worker threads.
     Threads,
@@ -130,10 +130,10 @@ pub struct HttpTls {
     pub key: PathBuf,
     /// Authorities of callers' certificates. One of them is good for what the lists say, and else for nothing.
     pub client_ca: Option<PathBuf>,
-    /// Those that may change.
+    /// Names of certificates whose holders may change things.
     #[serde(default)]
     pub admins: CertificateList,
-    /// Those that may look.
+    /// Names of certificates whose holders may look, and change nothing.
     #[serde(default)]
     pub readers: CertificateList,
 }
@@ -196,7 +196,7 @@ impl std::fmt::Display for NbdAddress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum HttpAddress {
-    /// Not at all.
+    /// HTTP is not served over TCP.
     Off,
     /// At this address and port.
     At(SocketAddr),
@@ -358,7 +358,7 @@ pub struct VolumeSpec {
     /// A host crash may lose what is not destaged: demanded for a memory tier.
     #[serde(default)]
     pub volatile: bool,
-    /// Size of the tier.
+    /// Size of the tier in bytes; none = as recorded, or a default for the volume's size.
     #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
     pub tier_size: Option<u64>,
     /// The tier's file or block device; else one in the state folder.
@@ -535,7 +535,7 @@ pub const TIER_BYTES_MAX: u64 = forebay_core::format::TIER_BLOCKS_MAX as u64 * 4
 pub const DRAIN_MAX_S_MAX: u64 = 7 * 24 * 3600;
 /// Least RAM for staging and read cache: for nodes with very many small volumes. The largest request shrinks with it.
 pub const MEMORY_BYTES_MIN: u64 = 1 << 20;
-/// Least by default.
+/// Least RAM for staging and read cache that is taken by default, in bytes.
 const MEMORY_BYTES_DEFAULT_MIN: u64 = 64 << 20;
 /// Most RAM for staging and read cache, in bytes: 1 TiB.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
@@ -622,7 +622,7 @@ impl Config {
         Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))
     }
 
-    /// Reads and checks text.
+    /// Reads a config's text and checks it; the error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Config> {
         let config: Config = toml::from_str(text).map_err(|e| anyhow::anyhow!("{}", e.to_string().trim_end()))?;
         config.check()?;

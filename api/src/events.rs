@@ -89,7 +89,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Each of them.
+    /// Every kind that there is, in the order of the list.
     pub fn all() -> &'static [EventKind] {
         clap::ValueEnum::value_variants()
     }
@@ -100,7 +100,7 @@ impl EventKind {
     }
 }
 
-/// Something that happened.
+/// Something that happened, before it has a time and a number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Happened {
     /// The word of its kind, see [`EventKind::word`].
@@ -112,7 +112,7 @@ pub struct Happened {
     pub volume: Option<String>,
     /// What happened, as a sentence for people.
     pub text: String,
-    /// The same for programs.
+    /// The same for programs: names and values that belong to the kind.
     #[serde(default)]
     pub details: Map<String, Value>,
 }
@@ -123,7 +123,7 @@ impl Happened {
         Happened { kind: kind.word(), severity, volume: None, text: text.into(), details: Map::new() }
     }
 
-    /// To a volume.
+    /// The same of this volume.
     pub fn of(mut self, volume: &str) -> Happened {
         self.volume = Some(volume.to_owned());
         self

@@ -25,19 +25,19 @@ pub struct Line {
 /// What is known of a time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct History {
-    /// Whose, if a volume's.
+    /// The volume whose history it is; none: it is a node's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub volume: Option<String>,
-    /// Whose, if a node's.
+    /// The node whose history it is; none: it is a volume's.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub node: Option<String>,
     /// The first step's begin, in seconds since 1970.
     pub from: u64,
-    /// The last step's end.
+    /// The last step's end, in seconds since 1970.
     pub to: u64,
-    /// Seconds of a step.
+    /// How many seconds a step of the answer has.
     pub step_s: u64,
-    /// Each step's begin.
+    /// When each step begins, in seconds since 1970.
     pub at: Vec<u64>,
     /// The figures of each series, by its name.
     pub series: BTreeMap<String, Line>,

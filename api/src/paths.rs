@@ -42,7 +42,7 @@ pub fn run_dir_is_among_others() -> bool {
     !of_a_service && !is_root() && from_env("XDG_RUNTIME_DIR").is_none()
 }
 
-/// Folder of sockets.
+/// Folder of the daemon's sockets: the service's, else the usual one of the user.
 pub fn run_dir() -> PathBuf {
     if let Some(dir) = from_env("RUNTIME_DIRECTORY") {
         return dir;
@@ -54,7 +54,7 @@ pub fn run_dir() -> PathBuf {
     }
 }
 
-/// The daemon's own user.
+/// Number of the user that this process acts for.
 pub fn user_id() -> u32 {
     // SAFETY: as for is_root.
     unsafe { libc::geteuid() }
@@ -65,7 +65,7 @@ pub fn api_socket() -> PathBuf {
     from_env("FOREBAY_API").unwrap_or_else(|| run_dir().join("api.sock"))
 }
 
-/// The NBD socket.
+/// The NBD socket where clients of this host connect by default.
 pub fn nbd_socket() -> PathBuf {
     run_dir().join("nbd.sock")
 }

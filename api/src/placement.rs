@@ -11,10 +11,10 @@ pub type NodeNumber = u32;
 pub struct PlacementReport {
     /// Threads and memory have a node each; else the kernel places them.
     pub placed: bool,
-    /// Why nothing is placed.
+    /// Why nothing is placed; none where it is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
-    /// What was looked at.
+    /// The devices whose places were looked at.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub devices: Vec<Device>,
     /// The data-path threads; links are the first one's.
@@ -42,14 +42,14 @@ pub fn example() -> PlacementReport {
     PlacementReport { placed: true, why, devices: vec![device], threads: vec![thread], memory: vec![memory] }
 }
 
-/// A data-path thread's place.
+/// Where a data-path thread and its memory are to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeatReport {
     /// Number of the data-path thread, from 0 on.
     pub shard: u32,
     /// The NUMA node that it was given.
     pub node: NodeNumber,
-    /// Where it may run.
+    /// CPUs that the thread may run on, as a list such as `0-3,8`.
     pub cpus: String,
     /// Where its memory comes from.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -84,7 +84,7 @@ impl MemoryReport {
 }
 
 impl PlacementReport {
-    /// Lines for people.
+    /// The same in lines for people.
     pub fn lines(&self) -> Vec<String> {
         if !self.placed {
             let why = self.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -149,7 +149,7 @@ impl Role {
 pub struct Device {
     /// As the kernel calls it.
     pub name: String,
-    /// What it is for.
+    /// What the daemon has to do with it.
     pub role: Role,
     /// Where it is; none: the kernel does not know, or it is at several.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -23,7 +23,7 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct VolumeId(pub [u8; 16]);
 
 impl VolumeId {
-    /// A random one.
+    /// An identity of random bytes, which nothing else has.
     pub fn random() -> Result<VolumeId> {
         let mut id = [0u8; 16];
         random_bytes(&mut id)?;
@@ -87,7 +87,7 @@ pub struct Record {
     pub format_raw: bool,
     /// RAM for staging and read cache before a flash tier.
     pub memory_bytes: u64,
-    /// Requested way of destage.
+    /// How groups reach the backing, as the user asked for.
     #[serde(default)]
     pub destage: DestageName,
     /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
@@ -109,7 +109,7 @@ pub struct Record {
 pub struct TierRecord {
     /// The medium that it is on.
     pub kind: TierName,
-    /// File or block device.
+    /// Path of its file or block device.
     pub path: PathBuf,
     /// Size of the tier in bytes.
     pub size_bytes: u64,
@@ -165,11 +165,11 @@ pub struct Marker {
     pub volume: VolumeId,
     /// Name of that volume.
     pub name: String,
-    /// Host that serves it.
+    /// Name of the host that serves it.
     pub host: String,
     /// Its tier on that host.
     pub tier: PathBuf,
-    /// The owner's number.
+    /// Number of the owner that wrote the marker.
     pub term: u32,
     /// Log position up to which the image is complete.
     pub destaged: u64,

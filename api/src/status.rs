@@ -22,11 +22,11 @@ pub struct VolumeReport {
     /// Why it is `waiting` or `failed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
-    /// When writes are acknowledged.
+    /// When writes are acknowledged, as asked for and as it is.
     pub policy: PolicyReport,
-    /// The slow store.
+    /// The slow store under it.
     pub backing: BackingReport,
-    /// The fast medium.
+    /// The fast medium before its backing.
     pub tier: TierReport,
     /// Number of its owner, one more with each start.
     pub term: u32,
@@ -50,27 +50,27 @@ pub struct VolumeReport {
     pub cluster: Option<ClusterReport>,
 }
 
-/// Requested and effective policy.
+/// When writes are acknowledged, as asked for and as it is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PolicyReport {
-    /// As asked for.
+    /// The policy that the user asked for.
     pub requested: PolicyName,
-    /// As it is.
+    /// The policy that is followed now.
     pub effective: PolicyName,
     /// Code of why they differ, or `as-requested`.
     pub reason: String,
-    /// For how long.
+    /// For how many seconds that has been so.
     pub since_s: f64,
 }
 
 /// Requested and effective way of destage.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DestageReport {
-    /// As asked for.
+    /// The way that the user asked for.
     pub requested: DestageName,
     /// As it is: `ordered` or `journaled`.
     pub effective: DestageName,
-    /// Code of why.
+    /// Code of why it is done so.
     pub reason: String,
     /// Mean size of the groups that clients make.
     pub group_bytes_mean: u64,
@@ -171,17 +171,17 @@ pub struct NodeReport {
     /// Name: of a node of a cluster as that knows it, else of the host.
     #[serde(default)]
     pub name: String,
-    /// Version of the daemon.
+    /// Version of the daemon that runs.
     pub version: String,
     /// Name of the host that it runs on.
     pub host: String,
     /// Process id of the daemon.
     pub pid: u32,
-    /// Since its start.
+    /// Seconds since the daemon's start.
     pub uptime_s: f64,
-    /// `uring` or `threads`.
+    /// How it does its I/O: `uring` or `threads`.
     pub io_mode: String,
-    /// Why that one.
+    /// Why it does its I/O in that way.
     pub io_why: String,
     /// How many data-path threads there are.
     pub shards: u32,
@@ -198,7 +198,7 @@ pub struct NodeReport {
     /// On which NUMA nodes its data path is, and why.
     #[serde(default)]
     pub placement: crate::placement::PlacementReport,
-    /// Where NBD clients connect.
+    /// Addresses at which NBD clients can connect.
     pub nbd: Vec<String>,
     /// Where the dashboard is; none: it is not served over TCP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -231,7 +231,7 @@ pub struct NotUsed {
     pub why: String,
 }
 
-/// How the history fares.
+/// How the files of the history fare.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HistoryState {
     /// What fails, on what, and what to do; none while all is well.
@@ -261,7 +261,7 @@ pub struct DoctorSummary {
     pub errors: usize,
     /// Findings that cost throughput or latency.
     pub warnings: usize,
-    /// Findings worth knowing.
+    /// Findings that are worth knowing, and cost little.
     pub notes: usize,
     /// Checks that could not look.
     pub hidden: usize,
@@ -302,12 +302,12 @@ pub struct Reading {
 }
 
 impl Degraded {
-    /// Of a node.
+    /// Something that is not as it should be with a node.
     pub fn of_node(node: &str, code: &str, text: impl Into<String>) -> Degraded {
         Degraded { volume: None, node: Some(node.to_owned()), code: code.to_owned(), text: text.into(), since_s: 0.0 }
     }
 
-    /// Of a volume.
+    /// Something that is not as it should be with a volume.
     pub fn of_volume(volume: &str, code: &str, text: impl Into<String>) -> Degraded {
         Degraded { volume: Some(volume.to_owned()), node: None, code: code.to_owned(), text: text.into(), since_s: 0.0 }
     }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 pub struct CidrAddress {
     /// The address itself, with the bits that tell hosts of its network apart.
     pub ip: IpAddr,
-    /// Bits of its network.
+    /// How many of its first bits are its network's.
     pub bits: u8,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for CidrAddress {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub enum AddressChange {
-    /// None any more.
+    /// The volume has no address any more.
     None,
     /// The volume has this address from now on.
     To(CidrAddress),

@@ -29,7 +29,7 @@ impl Default for BackingsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TiersConfig {
-    /// Folders, files and devices.
+    /// Folders, files and devices that tiers may lie in or be.
     pub allow: Vec<String>,
 }
 

@@ -23,21 +23,21 @@ const INTERFACE_BYTES_MAX: usize = 15;
 pub struct ClusterConfig {
     /// The node's identity, from `forebay node enrol`: it says which cluster, and which node of it.
     pub identity: PathBuf,
-    /// Members of etcd.
+    /// Where the members of etcd listen for clients.
     pub etcd: Vec<EtcdUrl>,
-    /// TLS with etcd.
+    /// Files for TLS with etcd; none: its members are asked without.
     pub etcd_tls: Option<EtcdTlsFiles>,
-    /// User of etcd.
+    /// Name of the user of etcd; none: it is asked without one.
     pub etcd_user: Option<String>,
     /// File with that user's password.
     pub etcd_password_file: Option<PathBuf>,
     /// What fails together with this node: a rack, a power feed.
     #[serde(default)]
     pub fault_domain: String,
-    /// How links are protected.
+    /// How links to other nodes are protected.
     #[serde(default)]
     pub security: SecurityName,
-    /// Where links listen.
+    /// TCP port at which links listen.
     #[serde(default = "port_default")]
     pub port: u16,
     /// Whether what goes to other nodes is compressed.
@@ -86,9 +86,9 @@ impl TryFrom<String> for EtcdUrl {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EtcdTlsFiles {
-    /// Authority of etcd's members.
+    /// Authority of the certificates of etcd's members.
     pub ca: PathBuf,
-    /// Certificate of this client.
+    /// Certificate of this node as a client of etcd; none: it shows none.
     pub cert: Option<PathBuf>,
     /// Private key of that certificate.
     pub key: Option<PathBuf>,

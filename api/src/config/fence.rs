@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest time that one action of an agent may be given.
 const TIMEOUT_S_MAX: u64 = 3600;
 
-/// A node's fence.
+/// How a node of the cluster can be switched off.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FenceConfig {

@@ -18,12 +18,12 @@ pub enum PlacementMode {
 /// What the configuration asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// As the devices lie.
+    /// Threads and memory are placed as the devices lie.
     #[default]
     Auto,
-    /// On this node.
+    /// Threads and memory are placed on this NUMA node.
     Node(NodeNumber),
-    /// Nothing is placed.
+    /// Nothing is placed: the kernel decides.
     Off,
 }
 
@@ -48,7 +48,7 @@ impl PlacementConfig {
         }
     }
 
-    /// What it asks for.
+    /// What the two settings ask for together.
     pub fn wish(&self) -> Wish {
         match (self.mode, self.node) {
             (PlacementMode::Off, _) => Wish::Off,

@@ -31,7 +31,7 @@ const NONE_SHORT: u16 = u16::MAX;
 pub struct Ring {
     /// Seconds that a slot stands for.
     pub step_s: u32,
-    /// How many there are.
+    /// How many slots the ring has.
     pub slots: u32,
     /// Where it begins in the file.
     pub offset: u64,
@@ -75,13 +75,13 @@ pub const RINGS: [Ring; 4] = {
     [seconds, tens, minutes, Ring::after(Some(minutes), 600, 8640)]
 };
 
-/// Bytes of a file.
+/// Bytes of a whole file: header and all rings, which never grow.
 pub const FILE_BYTES: u64 = {
     let last = RINGS[3];
     last.offset + last.slots as u64 * last.slot_bytes() as u64
 };
 
-/// Whose file it is.
+/// Whose history a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// 1: a volume, 2: a node.
@@ -91,20 +91,20 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// A volume's file.
+    /// The owner of the file of the volume with this identity.
     pub fn volume(id: [u8; 16]) -> Owner {
         Owner { kind: 1, id }
     }
 
-    /// The node's file.
+    /// The owner of the node's own file.
     pub const NODE: Owner = Owner { kind: 2, id: [0; 16] };
 
-    /// Which series it has.
+    /// Whether its series are a volume's or a node's.
     pub fn series(&self) -> super::series::Kind {
         if self.kind == 1 { super::series::Kind::Volume } else { super::series::Kind::Node }
     }
 
-    /// Where it lies.
+    /// Path of its file in the history's folder.
     pub fn path(&self, dir: &std::path::Path) -> std::path::PathBuf {
         match self.series() {
             super::series::Kind::Volume => dir.join(format!("{}.history", crate::record::VolumeId(self.id))),
@@ -142,7 +142,7 @@ pub fn encode_header(owner: &Owner, made_at: u64) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// Whose file it is.
+/// Whose file it is, from the first bytes of it; an error for what is no history that this code can read.
 pub fn decode_header(bytes: &[u8]) -> Result<Owner, BadHeader> {
     let Some(bytes) = bytes.get(..HEADER_BYTES) else { return Err(BadHeader::Damaged("it is too short")) };
     if &bytes[..8] != MAGIC {
@@ -176,9 +176,9 @@ pub struct Slot {
     pub seconds: u16,
     /// Mean, or the figure of the one second.
     pub avg: [f32; SERIES_MAX],
-    /// Smallest of the seconds.
+    /// Smallest figure of the seconds that were looked at.
     pub min: [f32; SERIES_MAX],
-    /// Largest of the seconds.
+    /// Largest figure of the seconds that were looked at.
     pub max: [f32; SERIES_MAX],
 }
 

@@ -8,7 +8,7 @@ use super::format::Owner;
 use forebay_core::format::crc32c;
 use forebay_core::seen::Seen;
 
-/// Seconds of a picture.
+/// How many seconds a picture stands for.
 pub const PICTURE_S: u64 = 300;
 /// Bytes of a picture; all its numbers with as many bytes as they can have are fewer.
 pub const PICTURE_BYTES_MAX: usize = 64 << 10;
@@ -20,9 +20,9 @@ const NUMBERS_MAX: usize = 16 << 10;
 /// What was measured in a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
-    /// From this second on.
+    /// It begins with this second, since 1970.
     pub from: u64,
-    /// Up to this one.
+    /// It ends before this second, since 1970.
     pub to: u64,
     /// What was measured between the two.
     pub seen: Seen,

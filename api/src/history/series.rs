@@ -99,7 +99,7 @@ pub const LEGS: usize = 15;
 /// Where the waiting of reads and of writes begins.
 pub const WAITING: usize = LEGS + 2 * 4 * 4;
 
-/// Of a node.
+/// Names of a node's series, in the order of their places.
 pub const NODE: [&str; 7] = [
     "cpu_ratio",
     "memory_bytes",
