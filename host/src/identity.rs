@@ -113,7 +113,7 @@ pub struct Made {
     /// The node's number; none for an authority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Hex64>,
-    /// Day of its end.
+    /// Day on which its certificate ends, for people.
     pub valid_until: String,
 }
 

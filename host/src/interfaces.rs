@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// All of this machine.
+/// All addresses of this machine, with their interfaces.
 pub fn addresses_here() -> Result<Addresses> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: a place for one pointer, to a list that is freed below.

@@ -55,7 +55,7 @@ pub struct Link {
 /// An address of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// Of this interface.
+    /// Name of the interface that has it.
     pub interface: String,
     /// The address itself, without its subnet.
     pub address: IpAddr,
@@ -78,14 +78,14 @@ pub struct Route {
     pub via: Option<IpAddr>,
     /// The interface; several share the load.
     pub interfaces: Vec<String>,
-    /// The lowest is taken.
+    /// Of several that fit, the route with the lowest is taken.
     pub metric: u32,
 }
 
 /// A rule of policy routing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// The lowest is first.
+    /// The rule with the lowest is looked at first.
     pub priority: u32,
     /// For packets from these addresses: the first, and bits in common. None: from all.
     pub from: Option<(IpAddr, u8)>,
@@ -96,24 +96,24 @@ pub struct Rule {
 /// Another host at an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// At this interface.
+    /// Name of the interface by which it was reached.
     pub interface: String,
     /// The address by which it was reached.
     pub address: IpAddr,
-    /// Its hardware's address.
+    /// Address of its hardware, as text such as `02:00:00:00:00:01`.
     pub hardware: String,
 }
 
 /// A TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// The other end.
+    /// Address of the other end.
     pub peer: IpAddr,
-    /// Its port there.
+    /// TCP port of the other end.
     pub port: u16,
     /// The shortest round trip, in microseconds. None: not measured.
     pub round_trip_us: Option<u32>,
-    /// Sent, and acknowledged.
+    /// Bytes that were sent to the other end and acknowledged by it.
     pub sent_bytes: u64,
     /// Bytes that were received from the other end.
     pub received_bytes: u64,
@@ -149,7 +149,7 @@ pub struct Endpoint {
 pub const TABLE_MAIN: u32 = libc::RT_TABLE_MAIN as u32;
 
 impl Net {
-    /// Of a host.
+    /// The network of this host, asked for now, or of a recorded one.
     pub fn of(system: &System) -> Net {
         if system.is_live() { Net::asked() } else { Net::recorded(system) }
     }

@@ -23,7 +23,7 @@ pub struct Facts<'a> {
     pub cpus: &'a [Cpu],
     /// Nodes whose memory it may use.
     pub memory_nodes: &'a [NodeNumber],
-    /// What data goes through.
+    /// Devices that data goes through.
     pub devices: &'a [Device],
     /// How many data-path threads are to be placed.
     pub shards: usize,
@@ -58,7 +58,7 @@ pub struct Seat {
     pub why: String,
 }
 
-/// Makes the plan.
+/// Makes the plan of where threads and memory are to be.
 pub fn plan(facts: &Facts<'_>, wish: Wish) -> Plan {
     let free = |why: String| Plan::Free { why, unmet: false };
     if wish == Wish::Off {

@@ -26,7 +26,7 @@ pub struct Proof {
     pub by: String,
     /// When it was proven, in seconds since 1970.
     pub proven_unix_s: u64,
-    /// How long it took.
+    /// How many milliseconds it took until it was proven.
     pub took_ms: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct Proofs {
 }
 
 impl Proofs {
-    /// Those of a node.
+    /// Those that are kept below this state folder.
     pub fn below(state: &Path) -> Proofs {
         Proofs { folder: state.join("fences") }
     }

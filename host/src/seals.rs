@@ -37,7 +37,7 @@ pub struct Seal {
 pub struct Sealed<'a> {
     /// What kind of text it is: the first part of its key.
     pub kind: &'a str,
-    /// Who says it.
+    /// The node that says it.
     pub by: &'a NodeName,
     /// The node that it is meant for; another one refuses it.
     pub to: &'a NodeName,

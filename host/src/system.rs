@@ -43,7 +43,7 @@ pub enum Seen<T> {
 }
 
 impl<T> Seen<T> {
-    /// What is there.
+    /// What is there; none if it is absent or hidden.
     pub fn known(self) -> Option<T> {
         match self {
             Seen::Is(value) => Some(value),
@@ -56,7 +56,7 @@ impl<T> Seen<T> {
         self.and_then(|value| Some(make(value)))
     }
 
-    /// The same, looked at.
+    /// The same by reference, for looking at it.
     pub fn as_ref(&self) -> Seen<&T> {
         match self {
             Seen::Is(value) => Seen::Is(value),
@@ -182,7 +182,7 @@ impl System {
         self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end_matches(is_end).to_owned()))
     }
 
-    /// A file's bytes.
+    /// A file's content as it is.
     pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
         let bytes = seen(path, self.read(path));
         if let Some(recorder) = &self.recorder {

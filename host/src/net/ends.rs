@@ -32,7 +32,7 @@ pub struct Port {
     pub full_duplex: Option<bool>,
 }
 
-/// By where packets leave.
+/// The way that packets to an address take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Way {
     /// The interface by which they leave.
@@ -46,9 +46,9 @@ pub struct Way {
 pub struct Session {
     /// Address and port of this end.
     pub own: SocketAddr,
-    /// The other one.
+    /// Address and port of the other end.
     pub peer: SocketAddr,
-    /// The shortest round trip.
+    /// The shortest round trip, in microseconds; none: not measured.
     pub round_trip_us: Option<u32>,
     /// Segments with payload that were sent.
     pub segments: u64,
@@ -58,9 +58,9 @@ pub struct Session {
     pub path_mtu: u32,
 }
 
-/// Of this host's network.
+/// Interfaces and addresses of this host, as links between nodes end at them.
 pub struct Ends {
-    /// Interfaces by number.
+    /// Interfaces by the kernel's numbers for them.
     pub ports: Seen<BTreeMap<u32, Port>>,
     /// Addresses of all interfaces.
     pub addresses: Seen<Vec<Address>>,
@@ -68,7 +68,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Asks the kernel.
+    /// Asks the kernel for both.
     pub fn ask() -> Ends {
         let ports = seen("interfaces", ports());
         let names: BTreeMap<u32, String> = match &ports {

@@ -32,11 +32,11 @@ pub struct Ethernet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Channels {
-    /// For receiving alone.
+    /// How many are for receiving alone.
     pub rx: u32,
-    /// For sending alone.
+    /// How many are for sending alone.
     pub tx: u32,
-    /// For receiving and sending.
+    /// How many are for receiving and sending.
     pub combined: u32,
     /// The most that `rx` can be set to.
     pub rx_max: u32,
@@ -45,12 +45,12 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Queues that receive.
+    /// How many queues receive.
     pub fn receiving(&self) -> u32 {
         self.rx + self.combined
     }
 
-    /// Queues that send.
+    /// How many queues send.
     pub fn sending(&self) -> u32 {
         self.tx + self.combined
     }
@@ -69,7 +69,7 @@ pub struct Rings {
     pub rx: u32,
     /// The most that `rx` can be set to.
     pub rx_max: u32,
-    /// To be sent.
+    /// Packets that wait to be sent.
     pub tx: u32,
 }
 
@@ -139,7 +139,7 @@ const STRINGS_MAX: u32 = 1 << 16;
 /// Counters come and go with queues, and the kernel writes as many as there are by then: room for that.
 const STRINGS_MORE: usize = 16 << 10;
 
-/// Asks the drivers.
+/// Asks the drivers of interfaces, through a socket.
 pub struct Asker {
     socket: File,
 }
@@ -217,7 +217,7 @@ impl Asker {
         Ok(told.map(|(index, name)| (name, feature(index))).collect())
     }
 
-    /// Speed of the line.
+    /// Speed of an interface's line, and whether it carries both directions at one time.
     pub fn line(&self, name: &str) -> io::Result<Line> {
         let (words, _) = self.link_settings(name)?;
         Ok(Line {

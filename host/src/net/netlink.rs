@@ -15,7 +15,7 @@ const MESSAGES_MAX: usize = 20_000;
 
 /// Length, kind, flags, sequence, sender.
 const HEADER_BYTES: usize = 16;
-/// Ends a dump.
+/// The kind of message that ends a dump.
 const DONE: u16 = libc::NLMSG_DONE as u16;
 /// An errno, or 0 for "done as asked".
 const ERROR: u16 = libc::NLMSG_ERROR as u16;
@@ -29,7 +29,7 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// With `NETLINK_ROUTE`, `NETLINK_GENERIC` ...
+    /// Begins one, with `NETLINK_ROUTE`, `NETLINK_GENERIC` or another part.
     pub fn open(protocol: i32) -> io::Result<Netlink> {
         // SAFETY: it takes three numbers.
         let made = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };

@@ -24,7 +24,7 @@ const FOLDER_MODE: u32 = 0o700;
 /// What is recorded: the kernel's files, what the doctor itself has measured, and what it was told of where devices are.
 const KEPT: [&str; 6] = ["/proc", "/sys", "/dev/cpu_dma_latency", OWN_FOLDER, LOCALITY_FILE, RECORDED];
 
-/// A host's files.
+/// What was read of a host's files, for looking at it elsewhere.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Record {
     kind: String,
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// A file was read.
+    /// Notes that a file was read, with what came of it.
     pub fn file(&self, path: &str, content: &Seen<Vec<u8>>) {
         self.note(path, |record, real| match content {
             Seen::Is(bytes) => record.put(real, bytes),
@@ -73,7 +73,7 @@ impl Recorder {
         });
     }
 
-    /// A folder was listed.
+    /// Notes that a folder was listed, with what came of it.
     pub fn folder(&self, path: &str, names: &Seen<Vec<String>>) {
         self.note(path, |record, real| match names {
             Seen::Is(names) => {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub struct Places<'a> {
     /// All PCI functions, by their addresses.
     pub pci: &'a BTreeMap<String, PciDevice>,
-    /// What was written down.
+    /// What an operator has written down of where devices are.
     pub locality: &'a Locality,
     /// The host's nodes. One alone is everything's.
     pub nodes: &'a Nodes,

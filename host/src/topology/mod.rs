@@ -44,16 +44,16 @@ pub struct Topology {
     pub modules_hidden: Option<String>,
     /// A virtual machine: its hypervisor's name, where it can be told.
     pub hypervisor: Option<String>,
-    /// The CPU's model name.
+    /// Model of the CPUs, as the kernel names it.
     pub cpu_model: String,
-    /// The kernel's release.
+    /// Release of the kernel that runs.
     pub kernel: String,
 }
 
 /// Where a logical CPU sits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuPlace {
-    /// Its NUMA node.
+    /// The NUMA node that it belongs to.
     pub node: NodeNumber,
     /// Number of the socket that it is in.
     pub package: u32,
@@ -70,7 +70,7 @@ pub struct CpuPlace {
 pub struct NumaNode {
     /// Its CPUs; none: memory only.
     pub cpus: Vec<Cpu>,
-    /// Its memory in bytes.
+    /// Bytes of memory that it has; 0: CPUs only.
     pub memory_bytes: u64,
     /// Distance to each node, as the firmware says.
     pub distances: BTreeMap<NodeNumber, u32>,
@@ -94,9 +94,9 @@ pub struct LinkEnd {
 pub struct PciDevice {
     /// Class, subclass, interface: `0x020000` is an Ethernet controller.
     pub class: u32,
-    /// Vendor and device.
+    /// Number of the vendor, as PCI's register of them has it.
     pub vendor: u16,
-    /// Of the vendor.
+    /// Number of the device among the vendor's.
     pub device: u16,
     /// Its NUMA node; None: the kernel does not know.
     pub node: Option<NodeNumber>,
@@ -110,7 +110,7 @@ pub struct PciDevice {
     pub payload: Option<Payload>,
     /// Why the two above could not be read of a function that may have them: its file of configuration, and what hides it.
     pub config_hidden: Option<String>,
-    /// Name of its driver.
+    /// Name of the driver that has it; none: no driver has.
     pub driver: Option<String>,
 }
 
@@ -121,7 +121,7 @@ pub struct Payload {
     pub set: u32,
     /// The largest payload that the function can take.
     pub supported: u32,
-    /// Largest read request.
+    /// The largest request to read that it may send.
     pub read_request: u32,
 }
 
@@ -130,19 +130,19 @@ pub struct Payload {
 pub struct Nic {
     /// The PCI function below it, also through virtio. None: virtual, or at another bus.
     pub pci: Option<String>,
-    /// Its NUMA node.
+    /// The NUMA node that it is at; none: not known.
     pub node: Option<NodeNumber>,
     /// Bits a second, while the link is up.
     pub speed_bits: Option<u64>,
-    /// Whether it carries.
+    /// Whether its line carries.
     pub up: bool,
-    /// Bytes of a packet.
+    /// Bytes of the largest packet that it sends.
     pub mtu: u32,
-    /// `full` or `half`.
+    /// `full` or `half`; none: its driver does not tell.
     pub duplex: Option<String>,
     /// At a USB bus: megabits a second of that.
     pub usb_mbits: Option<u32>,
-    /// Name of its driver.
+    /// Name of the driver that has it; none: it is not told.
     pub driver: Option<String>,
     /// Bond, bridge or team that it belongs to.
     pub master: Option<String>,
@@ -155,9 +155,9 @@ pub struct Nic {
 pub struct Disk {
     /// The PCI function below it.
     pub pci: Option<String>,
-    /// Its NUMA node.
+    /// The NUMA node that it is at; none: not known.
     pub node: Option<NodeNumber>,
-    /// Size in bytes.
+    /// Size of the disk in bytes.
     pub bytes: u64,
     /// It has platters that turn.
     pub rotational: bool,
@@ -168,28 +168,28 @@ pub struct Disk {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RdmaPort {
-    /// The PCI function.
+    /// Address of the PCI function that it belongs to.
     pub pci: Option<String>,
-    /// Its NUMA node.
+    /// The NUMA node that it is at; none: not known.
     pub node: Option<NodeNumber>,
     /// As the kernel prints it: `56 Gb/sec (4X FDR)`. It is the signalling rate.
     pub rate: String,
     /// What the port does, in the kernel's word: `ACTIVE`, `DOWN` ...
     pub state: String,
-    /// `InfiniBand` or `Ethernet`.
+    /// What the port speaks: `InfiniBand` or `Ethernet`.
     pub link_layer: String,
 }
 
 /// An interrupt of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interrupt {
-    /// The PCI function.
+    /// Address of the PCI function that it belongs to.
     pub pci: Option<String>,
     /// Its name in `/proc/interrupts`.
     pub name: String,
-    /// Where it may go.
+    /// CPUs that it is allowed to go to.
     pub allowed: Vec<Cpu>,
-    /// Where it goes.
+    /// CPUs that it goes to in truth.
     pub goes_to: Vec<Cpu>,
     /// The kernel decides by itself, and refuses changes.
     pub managed: bool,
@@ -212,7 +212,7 @@ pub struct MemoryModule {
     pub rated_mts: u32,
     /// That it runs at; 0: unknown.
     pub configured_mts: u32,
-    /// Bits of data.
+    /// Bits of data that it moves at one time.
     pub data_bits: u32,
 }
 

@@ -112,7 +112,7 @@ fn last_cache(system: &System, folder: &str) -> (Vec<Cpu>, u64) {
 
 /// What `/proc/cpuinfo` says of the first CPU.
 pub struct Processor {
-    /// Its model's name.
+    /// Name of the CPU's model.
     pub model: String,
     /// Whether it is an x86 processor, which says when it is virtual; and whether it says so.
     virtual_x86: Option<bool>,
@@ -178,7 +178,7 @@ fn of_firmware(system: &System) -> Option<String> {
     named.map(|(_, name)| name.to_owned()).or_else(|| Some(tree()?.trim_matches('\0').to_owned()))
 }
 
-/// The kernel's release.
+/// Release of the kernel that runs, or ran when the host was recorded.
 pub fn kernel(system: &System) -> String {
     system
         .text("/proc/sys/kernel/osrelease")
