@@ -14,16 +14,16 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What was done.
+/// What a salvage has made of a log or a journal.
 #[derive(Debug, serde::Serialize)]
 pub struct Salvaged {
-    /// The volume's name.
+    /// Name of the volume whose log it was.
     pub name: String,
     /// Bytes of the new image.
     pub size_bytes: u64,
     /// An image was the beginning; else everything that no record covers is zeros.
     pub with_base: bool,
-    /// Records written into it.
+    /// Records that were written into the new image.
     pub replayed: usize,
     /// Records left out because the base has them or newer ones.
     pub in_base: usize,

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 pub struct Damage {
     /// First byte of the structure.
     pub byte: u64,
-    /// What is wrong.
+    /// What is wrong with it, in words.
     pub reason: String,
 }
 
@@ -315,7 +315,7 @@ impl TierReader {
         }
     }
 
-    /// A record's payload, verified.
+    /// The payload of a record that has one; damage where it cannot be read, or does not match its checksum.
     pub fn payload(&self, volume: &[u8; 16], found: &Found) -> std::result::Result<Vec<u8>, Damage> {
         let at = found.payload.expect("asked only of records with a payload");
         let mut damage = Vec::new();
@@ -442,12 +442,12 @@ impl TierContent {
         log::goes_on(&descriptors, self.destaged(), kept).into_iter().map(|goes_on| !goes_on).collect()
     }
 
-    /// Its last owner.
+    /// Number of the tier's last owner; 0 if no checkpoint is valid.
     pub fn term(&self) -> Term {
         self.checkpoints.first().map_or(Term(0), |c| c.term)
     }
 
-    /// Size of the volume.
+    /// Size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.checkpoints.first().map_or(self.superblock.size_bytes, |c| c.size_bytes)
     }
