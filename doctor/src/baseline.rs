@@ -87,7 +87,7 @@ enum Better {
 pub struct Item {
     /// The file that says so.
     pub file: String,
-    /// What it says.
+    /// What the file says of it.
     pub value: String,
 }
 
@@ -95,9 +95,9 @@ pub struct Item {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Baseline {
     format: u32,
-    /// When, RFC 3339.
+    /// When the host was looked at, RFC 3339.
     pub time: String,
-    /// The kernel's release then.
+    /// Release of the kernel that ran then.
     pub kernel: String,
     /// By what they are, which outlives a reboot: interrupts have other numbers then.
     pub items: BTreeMap<String, Item>,
@@ -107,11 +107,11 @@ pub struct Baseline {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// For the worse.
+    /// It has become worse.
     Worse,
     /// It is another, and either may be better.
     Other,
-    /// For the better.
+    /// It has become better.
     Better,
 }
 

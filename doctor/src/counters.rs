@@ -34,7 +34,7 @@ const FILES: &[&str] = &[
 pub struct Counters(pub BTreeMap<String, String>);
 
 impl Counters {
-    /// As they stand now.
+    /// What they hold now, or held when the host was recorded.
     pub fn of(system: &System) -> Counters {
         let paths = FILES.iter().flat_map(|pattern| matching(system, pattern));
         let mut texts: BTreeMap<_, _> =

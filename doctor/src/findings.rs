@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How much it costs.
+/// How much a finding costs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// Worth knowing; costs little, or only under some load.
     Note,
-    /// Costs throughput or latency.
+    /// It costs throughput or latency.
     Warning,
     /// Something is broken, or most of what the hardware can do is lost.
     Error,
 }
 
-/// How sure it is.
+/// How sure a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
-    /// A rule of thumb.
+    /// It follows from a rule of thumb.
     Likely,
     /// Computed of what was read.
     Computed,
@@ -29,7 +29,7 @@ pub enum Confidence {
 /// A sentence in the user's language: its key in the table of words, and what is put in. Numbers are formatted already.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sentence {
-    /// Key in [`crate::words`].
+    /// Key of the sentence in [`crate::words`].
     pub key: String,
     /// What takes the place of `{name}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +60,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// What a source says.
+    /// What a source says, as it stands there.
     pub fn new(source: impl Into<String>, value: impl ToString) -> Evidence {
         Evidence { source: source.into(), value: value.to_string() }
     }
@@ -69,9 +69,9 @@ impl Evidence {
 /// What can be gained, as a number.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Number {
-    /// What it is now.
+    /// What it is now, in `unit`.
     pub is: f64,
-    /// What it could be.
+    /// What it could be, in `unit`.
     pub could_be: f64,
     /// Of both, such as `B/s`, `s` or `1`.
     pub unit: String,
@@ -83,14 +83,14 @@ pub struct Number {
 pub enum Remedy {
     /// Forebay can write this, measure, and take it back: each a file and what to write there, in this order.
     Apply {
-        /// What it does.
+        /// What it does, for people.
         what: Sentence,
         /// Files, and what is written to each.
         writes: Vec<Write>,
     },
     /// What a person does: a setting of the firmware, a slot, a cable, a file of another program.
     Explain {
-        /// What to do.
+        /// What to do, for people.
         what: Sentence,
         /// The command to type, where there is one.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,15 +123,15 @@ pub struct Finding {
     pub id: String,
     /// Number of the check.
     pub check: u8,
-    /// How much it costs.
+    /// How much it costs to leave it so.
     pub severity: Severity,
     /// How sure it is.
     pub confidence: Confidence,
-    /// What it says.
+    /// What it says, for people.
     pub text: Sentence,
     /// What shows it. Never empty.
     pub evidence: Vec<Evidence>,
-    /// What is lost.
+    /// What is lost, where it can be computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<Number>,
     /// What helps, the best first.
@@ -152,7 +152,7 @@ pub enum Verdict {
     NotSeen {
         /// What could not be read, and why.
         what: String,
-        /// What would show it.
+        /// The command or right that would show it.
         how: Sentence,
     },
 }

@@ -55,7 +55,7 @@ pub struct Report {
 /// A finding, and its sentences in words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Said {
-    /// What was found.
+    /// The finding as its check has made it.
     #[serde(flatten)]
     pub finding: Finding,
     /// What the finding says, in the language that was asked for.
@@ -73,7 +73,7 @@ pub struct FineSaid {
     pub word: String,
     /// Why that is not the bound.
     pub text: Sentence,
-    /// The same in words.
+    /// The same in the language that was asked for.
     pub says: String,
 }
 
@@ -88,12 +88,12 @@ pub struct Hidden {
     pub what: String,
     /// What would show it.
     pub text: Sentence,
-    /// The same in words.
+    /// The same in the language that was asked for.
     pub how: String,
 }
 
 impl Report {
-    /// Of a host.
+    /// The report of a host, with its sentences in this language.
     pub fn of(host: &Host, language: Language) -> Report {
         let reader = match (host.system.is_live(), paths::is_root()) {
             (false, _) => Reader::OfRecord,
@@ -143,7 +143,7 @@ impl Report {
         self
     }
 
-    /// For a person.
+    /// The report as text for people.
     pub fn text(&self, language: Language) -> String {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let mut text = String::new();

@@ -55,19 +55,19 @@ pub struct Entry {
     pub number: u64,
     /// The number of the first entry of those that were made for one finding at one time.
     pub change: u64,
-    /// For which finding.
+    /// Id of the finding that it was made for.
     pub finding: String,
     /// The file, as a path of the host.
     pub path: String,
     /// What it held, to the byte.
     pub old: String,
-    /// What was written.
+    /// What was written to the file.
     pub new: String,
     /// What is written to have the old state again.
     pub restore: Vec<Setting>,
     /// The boot that it was made in: such settings end with it.
     pub boot_id: String,
-    /// When, RFC 3339.
+    /// When it was made, RFC 3339.
     pub time: String,
     /// It goes back by itself unless a person confirms it.
     #[serde(default)]
@@ -78,7 +78,7 @@ pub struct Entry {
     /// Of one that persists: which thing it is a setting of, to be told from others after a reboot.
     #[serde(default)]
     pub identity: String,
-    /// How far it is.
+    /// How far the change is.
     pub state: State,
 }
 

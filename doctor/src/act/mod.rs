@@ -71,9 +71,9 @@ impl Became {
 pub struct Written {
     /// Path of the file in procfs or sysfs.
     pub path: String,
-    /// What it held.
+    /// What the file held before.
     pub old: String,
-    /// What was written.
+    /// What was written to the file.
     pub new: String,
 }
 
@@ -82,13 +82,13 @@ pub struct Written {
 pub struct Outcome {
     /// The id of that finding.
     pub finding: String,
-    /// What became of it.
+    /// How it ended for the finding's remedy.
     pub became: Became,
     /// Why, or how it is now.
     pub why: Sentence,
     /// Files that were written, in this order.
     pub writes: Vec<Written>,
-    /// The finding's number before.
+    /// The finding's number before anything was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Number>,
     /// The finding's number after it was measured again.

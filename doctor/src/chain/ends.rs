@@ -11,9 +11,9 @@ pub enum End {
     Ram,
     /// A network interface.
     Nic(String),
-    /// A port, as `device/port`.
+    /// A port of an RDMA device, as `device/port`.
     Rdma(String),
-    /// A whole disk.
+    /// A whole disk, and no partition.
     Disk(String),
 }
 

@@ -31,9 +31,9 @@ pub struct Ground<'a> {
 
 /// What goes through a host.
 pub struct Route<'a> {
-    /// Where bytes come from.
+    /// Devices that bytes come from, with their shares.
     pub from: &'a [Part],
-    /// Where they go.
+    /// Devices that bytes go to, with their shares.
     pub to: &'a [Part],
     /// How often CPUs copy them in between.
     pub copies: u32,

@@ -30,9 +30,9 @@ pub struct Hop {
     pub other: f64,
     /// Bytes that pass it for each byte delivered.
     pub multiplicity: f64,
-    /// What shows its capacity.
+    /// The files and counters that show its capacity.
     pub evidence: Vec<Evidence>,
-    /// What widens it.
+    /// What would widen it; none: nothing that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<Sentence>,
 }

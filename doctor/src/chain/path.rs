@@ -20,11 +20,11 @@ const PLACE_GAIN: f64 = 1.05;
 /// Copies that a TCP receiver makes: socket to user, user to page cache.
 const COPIES_OF_RECEIVER: u32 = 2;
 
-/// What is asked.
+/// A path through this host, and what is known of it.
 pub struct Question<'a> {
-    /// Where bytes come from.
+    /// Where bytes come from, as the user names it.
     pub from: &'a str,
-    /// Where they go.
+    /// Where bytes go, as the user names it.
     pub to: &'a str,
     /// What somebody has measured, in bytes a second.
     pub measured: Option<f64>,
@@ -32,7 +32,7 @@ pub struct Question<'a> {
     pub copies: Option<u32>,
 }
 
-/// What is answered.
+/// What each hop of the path carries, and which one bounds it.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     from: String,
@@ -260,7 +260,7 @@ impl Words<'_> {
 }
 
 impl Answer {
-    /// For a person.
+    /// The answer as text for people.
     pub fn text(&self, language: Language) -> String {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let title =

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 pub enum Edge {
     /// A device writes into memory.
     DmaIn,
-    /// A CPU reads.
+    /// A CPU reads memory.
     Load,
     /// A CPU writes: the line is read before (RFO), and written back later.
     Store,
     /// A CPU writes past its caches.
     #[cfg(test)]
     StoreNonTemporal,
-    /// A device reads memory.
+    /// A device reads from memory.
     DmaOut,
 }
 
@@ -53,7 +53,7 @@ pub fn copies(count: u32, agent: Option<NodeNumber>) -> impl Iterator<Item = Mov
 /// Bytes for each byte delivered.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Traffic {
-    /// At each node's memory.
+    /// Bytes at each node's memory.
     pub memory: BTreeMap<NodeNumber, f64>,
     /// Over the link between two nodes, from the first to the second.
     pub links: BTreeMap<(NodeNumber, NodeNumber), f64>,

@@ -16,12 +16,12 @@ pub struct Load {
     pub interrupts: f64,
 }
 
-/// What a disk did.
+/// What a disk did between the two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DiskWork {
     /// Bytes a second, both ways.
     pub bytes: f64,
-    /// Those that were written.
+    /// Those of them that were written.
     pub written: f64,
     /// Bytes of a write, in the mean; 0: there was none.
     pub of_a_write: f64,

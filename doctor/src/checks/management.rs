@@ -41,7 +41,7 @@ pub struct BoardTold {
     pub sensors: Vec<Reading>,
     /// Entries of the event log.
     pub log_entries: usize,
-    /// Its end, oldest first.
+    /// The newest of these entries, oldest first.
     pub log_newest: Vec<String>,
 }
 

@@ -23,13 +23,13 @@ const APART: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// Threads of one core.
+    /// They are threads of one core.
     SameCore,
     /// Cores below one last cache.
     SameCache,
-    /// Cores of one socket.
+    /// They are cores of one socket, below different last caches.
     SameSocket,
-    /// Cores of two sockets.
+    /// They are cores of two sockets.
     OtherSocket,
 }
 
@@ -59,7 +59,7 @@ pub struct Pair {
     pub a: Cpu,
     /// The CPU of the other thread.
     pub b: Cpu,
-    /// How they are related.
+    /// How the two are related.
     pub relation: Relation,
     /// Node of the memory that the lines belong to: its home agent is asked on some machines.
     pub memory: NodeNumber,

@@ -25,7 +25,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// All of them.
+    /// Every mix that there is.
     pub const ALL: [Mix; 5] = [Mix::Read, Mix::TwoToOne, Mix::OneToOne, Mix::WritePast, Mix::Write];
 
     /// Bytes read to bytes written, as these mixes are commonly named; `NT` is past the caches (non-temporal).

@@ -95,16 +95,16 @@ impl Default for Plan {
     }
 }
 
-/// Bandwidth of one cell.
+/// Bandwidth from the CPUs of one node to the memory of one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Node of the threads.
+    /// NUMA node of the threads.
     pub cpus: NodeNumber,
-    /// Node of the memory.
+    /// NUMA node of the memory.
     pub memory: NodeNumber,
-    /// What they did.
+    /// What the threads did with the memory.
     pub mix: Mix,
-    /// How many there were.
+    /// How many threads there were.
     pub threads: usize,
     /// Bytes a second that the program moved: the median.
     pub bytes_per_second: f64,
@@ -114,12 +114,12 @@ pub struct Bandwidth {
     pub spread: f64,
 }
 
-/// Latency of one cell.
+/// Latency from the CPUs of one node to the memory of one.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Latency {
-    /// Node of the thread.
+    /// NUMA node of the thread.
     pub cpus: NodeNumber,
-    /// Node of the memory.
+    /// NUMA node of the memory.
     pub memory: NodeNumber,
     /// A load that depends on the one before.
     pub nanoseconds: f64,
@@ -145,7 +145,7 @@ pub struct BothWays {
     pub a: NodeNumber,
     /// The other one of the two.
     pub b: NodeNumber,
-    /// Of both together.
+    /// Bytes a second of both together.
     pub bytes_per_second: f64,
     /// As in [`Bandwidth`].
     pub spread: f64,
@@ -176,9 +176,9 @@ pub struct Matrix {
     pub both_ways: Vec<BothWays>,
     /// Latency of each node's memory for each node's CPUs, without other load.
     pub latency: Vec<Latency>,
-    /// Latency under load.
+    /// Latency of each node's own memory under growing load.
     pub loaded: Vec<Loaded>,
-    /// Core to core.
+    /// Latency from core to core.
     pub cores: Vec<Pair>,
 }
 

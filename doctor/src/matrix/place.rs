@@ -28,7 +28,7 @@ pub fn pin(cpu: Cpu) -> Result<()> {
         .with_context(|| format!("keep a thread on CPU {cpu}: it must be online and in this process's cpuset"))
 }
 
-/// Memory on one node.
+/// Memory that is bound to one node.
 pub struct Buffer {
     address: NonNull<u8>,
     bytes: usize,
@@ -124,12 +124,12 @@ impl Buffer {
         }
     }
 
-    /// Its first byte.
+    /// Address of its first byte.
     pub fn address(&self) -> *mut u8 {
         self.address.as_ptr()
     }
 
-    /// How many it has.
+    /// How many bytes it has.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -12,7 +12,7 @@ use std::fmt::Write;
 type Row = Vec<String>;
 
 impl Matrix {
-    /// For a person.
+    /// All tables as text for people.
     pub fn text(&self, language: Language) -> String {
         let mut text = String::new();
         let word = |key: &'static str| say(language, &Sentence::new(key));

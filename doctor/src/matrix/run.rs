@@ -23,9 +23,9 @@ const WARM_UP: Duration = Duration::from_millis(200);
 pub enum Task {
     /// Goes over its buffer again and again, and waits between blocks.
     Stream {
-        /// In this way.
+        /// The mix of reads and writes.
         mix: Mix,
-        /// For so long.
+        /// How long it waits after each block.
         pause: Duration,
     },
     /// Follows a chain through its buffer, each step to where the one before says.
@@ -37,13 +37,13 @@ pub enum Task {
 /// What one thread does, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Worker {
-    /// Where it runs.
+    /// The CPU that it is kept on.
     pub cpu: Cpu,
-    /// Where its buffer is.
+    /// NUMA node of its buffer.
     pub memory: NodeNumber,
-    /// Of its buffer.
+    /// Size of its buffer in bytes.
     pub bytes: usize,
-    /// What it does.
+    /// What it does with its buffer.
     pub task: Task,
 }
 
@@ -56,7 +56,7 @@ pub struct Windows {
     pub length: Duration,
 }
 
-/// What came of it.
+/// What the threads did in all windows.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// For each window, what each worker did in a second: bytes of the program, or steps.

@@ -31,20 +31,20 @@ const CLOCK_MAX_MS: i128 = 1000;
 /// A pair of addresses, in words.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PairSaid {
-    /// Its end here.
+    /// The pair's end at this node.
     pub here: String,
-    /// Its end there.
+    /// The pair's end at the other node.
     pub there: String,
-    /// What connects them.
+    /// What connects the two ends.
     pub path: String,
     /// The worst of what was found about it, or that nothing was.
     pub verdict: String,
 }
 
-/// What was found.
+/// What comparing both sides has found.
 #[derive(Debug, Serialize)]
 pub struct Compared {
-    /// Pairs of addresses.
+    /// Each pair of addresses, with its verdict.
     pub pairs: Vec<PairSaid>,
     /// Findings, worst first; what is fine; what was not seen.
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// For a person.
+    /// The comparison as text for people.
     pub fn text(&self, sides: &BothSides, language: Language) -> String {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let head = vec![sides.here.node.clone(), sides.peer.clone(), word("peer.path"), word("peer.verdict")];

@@ -20,13 +20,13 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pair {
-    /// Of this end.
+    /// Address of this end.
     pub own: IpAddr,
-    /// Of the other one.
+    /// Address of the other end.
     pub peer: IpAddr,
     /// Where the one that is called listens.
     pub port: u16,
-    /// This end calls.
+    /// This end calls the other one.
     pub calls: bool,
 }
 
@@ -101,7 +101,7 @@ pub struct End {
     /// The hardware that they go to, without a router.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub neighbour: Option<String>,
-    /// Whether large packets arrive.
+    /// Whether packets as large as the interface sends arrive.
     pub probe: Probe,
     /// TCP connections between the two addresses.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -116,10 +116,10 @@ pub struct Interface {
     pub name: String,
     /// Bytes of the largest packet that it sends.
     pub mtu: u32,
-    /// Its hardware's address.
+    /// Address of its hardware, where it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hardware: Option<String>,
-    /// Megabits a second.
+    /// Speed of its line in megabits a second; none: its driver does not tell.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub speed_mbit: Option<u32>,
     /// Both directions at one time.
@@ -143,9 +143,9 @@ impl Interface {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Looked {
-    /// Interfaces with an address.
+    /// Interfaces of the node that have an address.
     pub interfaces: Vec<Interface>,
-    /// For each pair.
+    /// What is seen of each pair.
     pub ends: Vec<End>,
     /// What could not be asked, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -166,10 +166,10 @@ pub struct Channel {
     /// Of this end, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own: Option<IpAddr>,
-    /// Of the other one.
+    /// Address of the other end, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer: Option<IpAddr>,
-    /// It is in use.
+    /// It is in use now.
     pub up: bool,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
@@ -184,7 +184,7 @@ pub struct Channel {
 pub struct Side {
     /// Name of the node that has looked.
     pub node: String,
-    /// Version of its program.
+    /// Version of the program that has looked.
     pub program: String,
     /// When it had looked, in milliseconds since 1970 by its own clock.
     pub at_ms: u64,
@@ -202,7 +202,7 @@ pub struct Side {
 pub enum Silence {
     /// Its program is older than this question.
     Older,
-    /// It has not answered.
+    /// It has not answered in time.
     NoAnswer {
         /// Seconds that were waited for it.
         waited_s: u64,
@@ -214,7 +214,7 @@ pub enum Silence {
     },
     /// It could not look, or could not be asked.
     Failed {
-        /// Why, in its words.
+        /// Why, in the other node's words.
         why: String,
     },
 }
@@ -222,9 +222,9 @@ pub enum Silence {
 /// What is known of the links between this node and another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BothSides {
-    /// The other node.
+    /// Name of the other node.
     pub peer: String,
-    /// What this one sees.
+    /// What this node sees.
     pub here: Side,
     /// What the other one sees.
     #[serde(skip_serializing_if = "Option::is_none", default)]

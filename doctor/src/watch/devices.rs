@@ -56,7 +56,7 @@ pub(super) fn plan(processor: &Processor, pmus: &[Pmu], of: &impl Fn(&Pmu, Cpu) 
 /// By one event, all PMUs of its kind together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moved {
-    /// The devices' socket.
+    /// Number of the socket that the devices are at.
     pub socket: u32,
     /// Whether the memory is of another one.
     pub far: bool,
@@ -73,13 +73,13 @@ pub enum Devices {
     /// One socket has no other, a virtual machine no such counters, and a record may have nothing of it.
     #[default]
     NotHere,
-    /// All of it.
+    /// All of it was counted.
     Counted(Vec<Moved>),
     /// Not all of it could be counted.
     NotCounted {
-        /// What, and why.
+        /// What could not be counted, and why.
         what: String,
-        /// What would show it.
+        /// What would make it countable.
         how: Sentence,
     },
 }

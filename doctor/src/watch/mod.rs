@@ -44,22 +44,22 @@ pub enum What {
     DevicesNear,
     /// Read and written by devices, of memory of other sockets.
     DevicesFar,
-    /// Sent to other sockets.
+    /// Bytes that went to other sockets.
     SocketLink,
-    /// By an interface.
+    /// Received by an interface.
     Received,
-    /// By an interface.
+    /// Sent by an interface.
     Sent,
-    /// From a disk.
+    /// Read from a disk.
     DiskRead,
-    /// To a disk.
+    /// Written to a disk.
     DiskWritten,
     /// Pages of memory that a process got of this node while it ran on another.
     PagesForOthers,
 }
 
 impl What {
-    /// Of its rate.
+    /// The unit of its rate.
     pub fn unit(self) -> &'static str {
         match self {
             What::PagesForOthers => "pages/s",
@@ -96,15 +96,15 @@ pub struct Rate {
     pub what: What,
     /// Of which part of the host.
     pub of: String,
-    /// The file or counter.
+    /// The file or counter that showed it.
     pub source: String,
     /// How much of it in a second, in `unit`.
     pub rate: f64,
-    /// `B/s` or `pages/s`.
+    /// Unit of the rate: `B/s` or `pages/s`.
     pub unit: &'static str,
 }
 
-/// Looks at what moves.
+/// Looks again and again at what moves in a host.
 pub struct Watch {
     system: System,
     topology: Topology,

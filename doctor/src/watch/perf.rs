@@ -36,7 +36,7 @@ const TIMES: u64 = 1 | 2;
 /// `PERF_FLAG_FD_CLOEXEC`: no program that is started gets the counter.
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// A counter that counts.
+/// A counter of the kernel that is open and counts.
 #[derive(Debug)]
 pub struct Counter(File);
 

@@ -5,13 +5,13 @@ use forebay_host::system::System;
 use forebay_host::topology::numbers;
 use std::collections::BTreeMap;
 
-/// Where they are shown.
+/// Where the kernel shows its PMUs.
 pub const FOLDER: &str = "/sys/bus/event_source/devices";
 
-/// One of them.
+/// A PMU of the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pmu {
-    /// Such as `uncore_imc_0`.
+    /// Its name, such as `uncore_imc_0`.
     pub name: String,
     /// Its number for `perf_event_open`.
     pub kind: u32,
@@ -27,12 +27,12 @@ struct Field {
     bits: Vec<(u32, u32)>,
 }
 
-/// A named event.
+/// An event that the kernel has a name for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// Fields of the event, as the PMU names them, each with its value.
     pub terms: Vec<(String, u64)>,
-    /// Bytes of a count.
+    /// How many bytes one count stands for.
     pub bytes: f64,
 }
 

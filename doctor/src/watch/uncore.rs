@@ -15,22 +15,22 @@ use std::io;
 /// A line of the cache, which is what a memory controller moves.
 pub(super) const LINE_BYTES: f64 = 64.0;
 
-/// One counter to open.
+/// One counter that is to be opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// What it counts.
+    /// What it is that it counts.
     pub what: What,
     /// Of which part of the host.
     pub of: String,
     /// Counter and event, for people.
     pub source: String,
-    /// Number of the PMU.
+    /// Number of the PMU for `perf_event_open`.
     pub kind: u32,
-    /// Of the event.
+    /// The three words that choose the event.
     pub config: [u64; 3],
-    /// Where it is read.
+    /// The CPU at which it is read.
     pub cpu: Cpu,
-    /// Bytes of a count.
+    /// How many bytes one count stands for.
     pub bytes: f64,
 }
 
@@ -196,7 +196,7 @@ impl Processor {
     }
 }
 
-/// Counters that count.
+/// Counters that are open and count.
 pub struct Opened(Vec<(Plan, Counter)>);
 
 /// What has been counted until now, in bytes, and by which counters.
@@ -234,7 +234,7 @@ impl Opened {
         self.0.iter_mut().map(|(plan, counter)| (&*plan, counter.read()))
     }
 
-    /// As they stand now.
+    /// What all have counted until now.
     pub fn read(&mut self) -> Totals {
         let mut totals = Totals::new();
         for (plan, count) in self.each() {
