@@ -24,15 +24,15 @@ const DETAILS_BYTES_MAX: usize = 1024;
 /// Which events are asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// From this second on.
+    /// From this second on, since 1970; none: from the first.
     pub from: Option<u64>,
-    /// Before this one.
+    /// Before this second, since 1970; none: up to the last.
     pub to: Option<u64>,
-    /// Of this volume.
+    /// Of the volume of this name; none: of any, or of no volume.
     pub volume: Option<String>,
-    /// Of this kind.
+    /// Of this kind, by its word; none: of all.
     pub kind: Option<String>,
-    /// With a greater number.
+    /// With a greater number than this; none: with any.
     pub after: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Events {
         newest
     }
 
-    /// The last one.
+    /// The newest event that is kept.
     pub fn last(&self) -> Option<&Event> {
         self.kept.back()
     }
@@ -138,7 +138,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens or makes it.
+    /// Opens the journal of events in this folder, or makes it.
     pub fn open(dir: &Path) -> std::io::Result<Journal> {
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(&paths(dir)[0])?;
         let mut text = Vec::new();

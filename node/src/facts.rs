@@ -20,13 +20,13 @@ pub struct VolumeFacts {
     pub name: String,
     /// The volume's identity, as text.
     pub volume: String,
-    /// The backing, as given.
+    /// The backing's spec, as the user gave it.
     pub backing: String,
-    /// How it is accessed.
+    /// How the backing is accessed, in words.
     pub access: String,
-    /// Medium of the tier.
+    /// The medium that the tier is on.
     pub tier_kind: TierName,
-    /// Where it lies.
+    /// Path of the tier's file or device.
     pub tier_path: String,
     /// Size of the tier in bytes.
     pub tier_bytes: u64,

@@ -19,7 +19,7 @@ pub enum FailureKind {
     Failed,
 }
 
-/// A command that failed.
+/// Why a command failed, for whoever has asked.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Which kind of failure it is, for callers that are programs.

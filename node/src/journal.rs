@@ -77,15 +77,15 @@ pub enum Step {
     BackingReady,
 }
 
-/// What a plan needs.
+/// A plan, and what it takes to carry it out.
 pub struct Preparation {
     /// What is to be done about the journal once the volume serves.
     pub plan: Plan,
     /// The open image, for what is written to it besides the data path; none where there is no journal.
     pub backing: Option<Backing>,
-    /// Where the journal lies.
+    /// Path of the journal beside the image.
     pub path: PathBuf,
-    /// Whose it is.
+    /// The volume whose journal it is.
     pub volume: VolumeId,
     /// Bytes of both areas; none: no journal is wanted.
     pub areas_bytes: Option<u64>,

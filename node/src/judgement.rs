@@ -17,17 +17,17 @@ use std::fmt;
 /// What was found of our own tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TierFound {
-    /// It was never made.
+    /// It was never made, so nothing is lost.
     FirstStart,
     /// It was made and is not there any more.
     Missing,
     /// It was made in the memory of an earlier boot, and is not there any more.
     LostWithBoot,
-    /// It is there.
+    /// It is where it should be.
     Present {
         /// The log was empty when it was closed.
         clean: bool,
-        /// Its last owner's number.
+        /// Number of its last owner.
         term: u32,
     },
 }

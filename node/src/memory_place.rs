@@ -22,7 +22,7 @@ pub struct MemoryPlace {
     pub warning: Option<String>,
 }
 
-/// Finds or makes one.
+/// Finds a tmpfs for memory tiers, or mounts one.
 pub fn find(shm_size: Option<u64>) -> Result<MemoryPlace> {
     let own = paths::run_dir().join("memory");
     make_dir(&own)?;

@@ -167,13 +167,13 @@ pub struct Stopped {
     pub displaced: Vec<String>,
 }
 
-/// The data-path threads.
+/// The data-path threads of the node.
 pub struct Shards {
-    /// The way to each.
+    /// The way to each of them.
     pub handles: Vec<ShardHandle>,
     /// What they say of their I/O.
     pub io: IoReport,
-    /// Where they are.
+    /// Where they and their memory are.
     pub placement: Arc<Placement>,
 }
 
@@ -511,7 +511,7 @@ impl Node {
         });
     }
 
-    /// Creates a volume.
+    /// Creates a volume, and serves it.
     pub async fn create(self: &Arc<Node>, spec: VolumeSpec, by: NamedBy) -> Answer<VolumeReport> {
         if let Err(error) = spec.check() {
             return failure(FailureKind::Invalid, format!("{error:#}"));
@@ -711,7 +711,7 @@ impl Node {
         self.report(name).await
     }
 
-    /// Ends a hold.
+    /// Ends the hold of a volume's backing.
     pub async fn release(&self, name: &str) -> Answer<VolumeReport> {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.release(name).await;
@@ -820,7 +820,7 @@ impl Node {
 
     // --- the end ---
 
-    /// Stops every volume.
+    /// Stops every volume; with `drain` each one destages everything first.
     pub async fn stop(self: &Arc<Node>, drain: bool) -> Stopped {
         let _admin = self.admin.lock().await;
         for shard in &self.shards {

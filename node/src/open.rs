@@ -57,7 +57,7 @@ pub struct OpenVolume {
     pub config: VolumeConfig,
     /// Memory for its frames; of a memory tier it is the payload area.
     pub arena: Arena,
-    /// Its tier, locked.
+    /// Its tier, open and locked.
     pub tier: Tier,
     /// Its backing; locked unless the lock is awaited. None: a volume of a cluster, of which another node may be the owner.
     pub backing: Option<Backing>,
@@ -67,15 +67,15 @@ pub struct OpenVolume {
     pub replay_due: bool,
 }
 
-/// An opened volume.
+/// A volume that was opened, and does not serve yet.
 pub struct Opened {
-    /// For the shard.
+    /// What the shard needs to serve it.
     pub volume: OpenVolume,
     /// As it must be saved once the volume serves.
     pub record: Record,
     /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
-    /// Where its marker lies.
+    /// Path of its marker.
     pub marker_path: PathBuf,
     /// The open backing, for its identity and for awaiting its lock.
     pub image: Image,
@@ -667,7 +667,7 @@ pub fn put_aside(path: &Path) -> Result<String> {
 
 /// What became of a tier that a change of medium has left over.
 pub enum Removal {
-    /// It is gone.
+    /// The tier is gone.
     Done,
     /// Something else lies there, and stays.
     NotOurs(String),

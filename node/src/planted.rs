@@ -142,7 +142,7 @@ pub struct Twisted {
 }
 
 impl Plant {
-    /// As the environment says.
+    /// The fault that the environment names, if it names one.
     pub fn new(volume: &mut Volume) -> Plant {
         let fault = Fault::chosen();
         match fault {

@@ -95,7 +95,7 @@ pub struct Rounds {
 const HELD: &str = "nobody panics while holding it";
 
 impl Rounds {
-    /// The last look.
+    /// The last look that saw something; none before the first.
     pub fn last(&self) -> Option<Arc<Round>> {
         self.last.lock().expect(HELD).clone()
     }

@@ -41,11 +41,11 @@ pub const RESUMED_MAX: usize = 1000;
 /// Figures of the last second.
 #[derive(Clone)]
 pub struct Latest {
-    /// Which second, since 1970.
+    /// Which second it is, since 1970.
     pub at: u64,
     /// Of each volume, by name.
     pub volumes: BTreeMap<String, Values>,
-    /// Of the node.
+    /// Figures of the node itself.
     pub node: Values,
     /// What is not as it should be.
     pub degraded: Vec<Degraded>,
@@ -71,10 +71,10 @@ fn is_idle(seen: &Seen) -> bool {
     histograms.iter().all(|histogram| histogram.count() == 0)
 }
 
-/// What somebody watches.
+/// What somebody who watches wants to be told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// These volumes; none: all.
+    /// Names of the volumes; none: all of them.
     pub volumes: Option<Vec<String>>,
     /// Events are told to it, too.
     pub events: bool,
@@ -118,7 +118,7 @@ impl Seeing {
         })
     }
 
-    /// The node's name.
+    /// Name of the node, or of the host where there is no cluster.
     pub fn name(&self) -> String {
         self.name.lock().expect(HELD).clone()
     }
@@ -138,7 +138,7 @@ impl Seeing {
         self.tell(|reader| reader.interest.wants(&event).then(|| message.clone()));
     }
 
-    /// Events, see [`Events::find`].
+    /// Events that a filter lets through, see [`Events::find`].
     pub fn events(&self, filter: &Filter, limit: usize) -> Vec<Event> {
         self.events.lock().expect(HELD).find(filter, limit)
     }
@@ -237,12 +237,12 @@ impl Seeing {
         self.writer.send(job);
     }
 
-    /// How the history fares.
+    /// How the writing of the history fares.
     pub fn history_state(&self) -> HistoryState {
         self.writer.state()
     }
 
-    /// Where it lies.
+    /// Folder where the history lies.
     pub fn history_dir(&self) -> &Path {
         &self.dir
     }

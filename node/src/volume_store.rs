@@ -24,7 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The state folder.
+/// Volume records and what else lies in the state folder.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -60,7 +60,7 @@ impl Store {
         Ok(Store { dir: dir.to_owned(), kept: Arc::default() })
     }
 
-    /// The folder itself.
+    /// Path of the state folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -194,7 +194,7 @@ impl Store {
         self.kept.lock().expect("nobody panics while a record is written")
     }
 
-    /// Removes a record.
+    /// Removes the record of a volume.
     pub fn remove(&self, name: &str) -> Result<()> {
         self.kept().remove(name);
         remove_durably(&self.boot_path(name))?;

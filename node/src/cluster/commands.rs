@@ -113,12 +113,12 @@ impl Cluster {
         self.known().values().find(|known| known.definition.name == name).map(|known| known.definition.volume)
     }
 
-    /// This node's name.
+    /// Name of this node in the cluster.
     pub fn own_name(&self) -> &str {
         &self.name
     }
 
-    /// Names of all volumes.
+    /// Names of all volumes of the cluster that this node knows.
     pub fn names(&self) -> Vec<String> {
         self.known().values().map(|known| known.definition.name.to_string()).collect()
     }

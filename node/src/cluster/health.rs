@@ -9,7 +9,7 @@ use std::time::Duration as Time;
 const LOOK: Time = Time::from_secs(15);
 
 impl Cluster {
-    /// Looks for ever.
+    /// Looks at the coordinator's health again and again, for ever.
     pub(super) async fn watch_health(self: Arc<Cluster>) {
         loop {
             self.coordinator.look_at_health().await;
@@ -17,7 +17,7 @@ impl Cluster {
         }
     }
 
-    /// What was found last.
+    /// What the last look has found that an operator should do about the coordinator.
     pub fn coordinator_trouble(&self) -> Vec<CoordinatorTrouble> {
         let plain = |trouble: crate::coordinator::etcd::health::Trouble| CoordinatorTrouble {
             code: trouble.kind.code().to_owned(),

@@ -38,7 +38,7 @@ pub(super) struct Words<'a> {
     pub node: &'a str,
     /// Where its log lies there.
     pub tier: PathBuf,
-    /// The owner's number.
+    /// Number of the volume's owner.
     pub term: Term,
     /// Up to here the image is complete.
     pub destaged: Lsn,
@@ -101,7 +101,7 @@ impl ImageMarker {
         }
     }
 
-    /// Writes it anew.
+    /// Writes the marker beside the image anew.
     pub(super) fn write(&self, words: &Words<'_>) -> Result<()> {
         let marker = Marker {
             version: STORE_VERSION,

@@ -62,7 +62,7 @@ pub struct Place {
     pub placement: Arc<Placement>,
     /// This node's number in the cluster.
     pub node: NodeId,
-    /// Where it runs.
+    /// The machine and the boot that it runs in.
     pub host: Host,
     /// What all nodes have agreed on.
     pub timing: Timing,
@@ -74,7 +74,7 @@ pub struct Place {
 
 /// A tier, opened as a follower of the log.
 pub struct Opened {
-    /// For the shard.
+    /// What the shard needs to follow the log.
     pub volume: OpenVolume,
     /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
@@ -109,7 +109,7 @@ impl Place {
         })
     }
 
-    /// Where flash tiers lie.
+    /// Folder where flash tiers lie.
     pub fn flash_folder(&self) -> PathBuf {
         self.store.dir().join("tiers")
     }

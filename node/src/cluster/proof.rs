@@ -53,7 +53,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Not used yet.
+    /// A fence that has not been used yet.
     pub fn new(config: FenceConfig) -> Fence {
         Fence { config, seen_off: tokio::sync::Mutex::default() }
     }
@@ -146,7 +146,7 @@ impl Search {
         }
     }
 
-    /// What is shown.
+    /// Each former owner without proof, for reports.
     pub fn shown(&self) -> Vec<Former> {
         let waiting = self.begun.elapsed();
         let former = |looked: &Looked| Former {

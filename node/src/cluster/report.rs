@@ -52,7 +52,7 @@ pub fn called(nodes: &[NodeEntry], former: &Unfenced) -> String {
     format!("{}@{}", name_of(nodes, former.node), former.term.0)
 }
 
-/// Of a volume.
+/// What is told of a volume of the cluster.
 pub fn of_volume(
     definition: &Definition,
     shown: &Shown,
@@ -164,7 +164,7 @@ pub fn counters(steps: &Counters, told: &PeerCounters) -> [(&'static str, u64); 
     )
 }
 
-/// Of the nodes.
+/// What is told of the cluster's nodes.
 pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<ClusterNodeReport> {
     let report = |entry: &NodeEntry| {
         let link = links.iter().find(|link| link.node == entry.node());

@@ -12,7 +12,7 @@ use std::path::Path;
 /// What `[cluster]` and `[[link]]` lead to here.
 #[derive(Debug)]
 pub struct Resolved {
-    /// Who this node is.
+    /// Who this node is, from its identity file.
     pub identity: Identity,
     /// How the coordinator is reached.
     pub etcd: EtcdConfig,

@@ -245,13 +245,13 @@ impl Cluster {
 /// Why a watchdog proves nothing.
 #[derive(Debug)]
 pub(super) enum NotReset {
-    /// There is none.
+    /// That node has no watchdog, as far as the cluster knows.
     NoWatchdog,
     /// There is no proof by it.
     Unproven(anyhow::Error),
-    /// Only time is missing.
+    /// It will prove it; only time is missing.
     Waits {
-        /// Whose it is.
+        /// Name of the node whose watchdog it is.
         node: String,
         /// From the own take-over on.
         waits: Time,

@@ -22,7 +22,7 @@ const _: () = assert!(VERSION <= words::VERSION_READ);
 pub struct Ask {
     /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// Drawn at random.
+    /// Identity of this ask, drawn at random.
     pub id: VolumeId,
     /// Name of the node that asks.
     pub from: NodeName,
@@ -44,13 +44,13 @@ impl Words for Ask {
     }
 }
 
-/// What it sees.
+/// What the asked node sees, as its answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
     /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// Of which ask.
+    /// Identity of the ask that it answers.
     pub id: VolumeId,
     /// What the asked node sees; none: it could not look.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -21,11 +21,11 @@ pub const KIND: &str = "clients";
 pub struct ClientsWord {
     /// The layout of this text: [`words::VERSION`].
     pub version: u32,
-    /// Of this volume.
+    /// The volume whose clients they are.
     pub volume: VolumeId,
     /// Higher than that of every word before it.
     pub number: u64,
-    /// Who has said it.
+    /// Name of the node that has said it.
     pub by: NodeName,
     /// The clients that may use the volume.
     pub clients: Clients,

@@ -41,7 +41,7 @@ const WATCH_PAUSE: Duration = Duration::from_millis(500);
 /// Longest piece of a watch: many changes of a kilobyte each.
 const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 
-/// How to reach it.
+/// How the members of etcd are reached.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
     /// Where its members listen for clients.

@@ -99,7 +99,7 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// No such volume.
+    /// There is no volume of this identity.
     NoVolume(VolumeId),
     /// The record is older than one that was seen, or contradicts it (C3): no change of this volume until the operator has
     /// had it written anew.
@@ -108,7 +108,7 @@ pub enum Error {
         volume: VolumeId,
         /// What this node has seen.
         seen: Box<Option<Kept>>,
-        /// What is there now.
+        /// What the coordinator shows now.
         found: Box<Option<Kept>>,
     },
     /// What was found could not be remembered, so it is not used.
@@ -153,10 +153,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// How a change ended.
+/// How a change at the coordinator ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
-    /// It is done, durably.
+    /// It is done, and durable there.
     Won,
     /// It is not done, and never will be: this is there. It may be what was to be written: an earlier attempt, whose fate was
     /// unknown, has written it then.
@@ -197,12 +197,12 @@ pub enum Registered {
     Unknown(String),
 }
 
-/// What may have changed.
+/// What may have changed at the coordinator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Hint {
-    /// This volume's record.
+    /// The record of this volume.
     Record(VolumeId),
-    /// This volume's definition.
+    /// The definition of this volume.
     Definition(VolumeId),
     /// Nodes have come, gone or said something, or are to be emptied.
     Nodes,
@@ -266,7 +266,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Draws the key.
+    /// A line with a key of its own, which is drawn at random.
     pub fn new(line: AuditLine) -> anyhow::Result<Audit> {
         let mut random = [0; 8];
         random_bytes(&mut random)?;

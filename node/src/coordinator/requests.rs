@@ -32,7 +32,7 @@ pub trait Request: Words + Clone + Send + Sync + 'static {
     const ASKED: &'static str;
     /// First part of the key of an answer.
     const ANSWERED: &'static str;
-    /// Drawn at random.
+    /// Identity of this request, drawn at random.
     fn id(&self) -> VolumeId;
     /// Name of the node that asks.
     fn from(&self) -> &NodeName;
@@ -46,9 +46,9 @@ pub trait Request: Words + Clone + Send + Sync + 'static {
 pub struct Nonce {
     /// The layout of this text: [`words::VERSION`].
     pub version: u32,
-    /// Of this node.
+    /// Name of the node that has drawn it.
     pub name: NodeName,
-    /// Drawn at random.
+    /// What it has drawn at random.
     pub nonce: VolumeId,
 }
 

@@ -14,7 +14,7 @@ use std::fmt;
 /// What is done if every comparison holds, and what is read if one does not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Transaction {
-    /// All must hold.
+    /// All of these must hold.
     pub compare: Vec<Compare>,
     /// Done in this order then.
     pub then: Vec<Operation>,
@@ -43,18 +43,18 @@ pub struct Compare {
 pub enum Operation {
     /// Look at keys, and change nothing.
     Read(Read),
-    /// Write a whole value.
+    /// Write a key's whole value.
     Put {
         /// The key that is written.
         key: String,
-        /// Its new value.
+        /// The value that it has from now on.
         value: String,
     },
     /// Remove a key; one that is not there is as good.
     Delete(String),
 }
 
-/// What is looked at.
+/// Which keys are looked at.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Read {
     /// The key of this name alone.
@@ -76,7 +76,7 @@ pub type Entry = (String, String);
 /// What a transaction came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
-    /// Every comparison held.
+    /// Every comparison held, and all was done.
     pub held: bool,
     /// What was found, for each read of the side that was taken.
     pub found: Vec<Vec<Entry>>,
@@ -116,7 +116,7 @@ pub type Changes = tokio::sync::mpsc::Receiver<Changed>;
 /// Changes that wait to be looked at; then the store waits.
 pub const CHANGES_MAX: usize = 64;
 
-/// Where the keys lie.
+/// Where the keys of the cluster lie.
 pub enum Store {
     /// In the members of an etcd cluster.
     Etcd(Etcd),
@@ -126,7 +126,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Carries out a transaction.
+    /// Carries out a transaction, as a whole or not at all.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
         match self {
             Store::Etcd(etcd) => etcd.transact(transaction).await,

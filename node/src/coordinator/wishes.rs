@@ -79,7 +79,7 @@ pub fn now_ms() -> u64 {
 }
 
 impl Leaving {
-    /// From now on.
+    /// The node is to be emptied from now on.
     pub fn now(name: NodeName) -> Leaving {
         Leaving { version: words::VERSION, name, at_ms: now_ms() }
     }

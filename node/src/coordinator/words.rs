@@ -40,7 +40,7 @@ pub use record::Kept;
 
 /// Text of a value, or why it is not one.
 pub trait Words: Sized {
-    /// Its one form.
+    /// The text of the value; one value has one text.
     fn encode(&self) -> String;
     /// Reads it; the error says what is wrong with it.
     fn decode(text: &str) -> Result<Self, String>;
@@ -128,7 +128,7 @@ impl RewindMark {
         Some(RewindMark { version: VERSION, rewinds })
     }
 
-    /// What it tells of.
+    /// The rewinds that the mark tells of.
     pub fn rewinds(&self) -> impl Iterator<Item = RewindId> {
         self.rewinds.iter().map(|id| RewindId(id.0))
     }
@@ -179,13 +179,13 @@ pub struct Definition {
     pub peers: u8,
     /// With fewer the volume degrades.
     pub min_peers: u8,
-    /// What each member makes.
+    /// The tier that each member makes for it.
     pub tier: TierChoice,
-    /// What a flush promises.
+    /// What a flush of a client promises.
     pub flush: FlushName,
     /// RAM for staging and read cache before a flash tier.
     pub memory_bytes: u64,
-    /// Requested way of destage.
+    /// How groups reach the backing, as the operator asks for.
     pub destage: DestageName,
     /// Bytes of the journal beside the image; 0: as the size of the volume suggests.
     pub journal_bytes: u64,
@@ -221,7 +221,7 @@ impl Words for Definition {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatchdogWords {
-    /// The hardware's name.
+    /// Name of the watchdog's hardware.
     pub identity: Line,
     /// At most so many milliseconds after the end of an owner's lease (H2).
     pub resets_within_ms: u64,
@@ -239,7 +239,7 @@ pub struct NodeEntry {
     pub name: NodeName,
     node: Hex64,
     host: HostText,
-    /// Where its links listen.
+    /// Addresses where its links listen, with ports.
     pub addresses: Vec<String>,
     /// What fails together with it: a rack, a power feed. Empty: itself.
     pub fault_domain: FaultDomain,
@@ -253,7 +253,7 @@ pub struct NodeEntry {
 }
 
 impl NodeEntry {
-    /// One of this version.
+    /// The entry of a node that speaks this version.
     pub fn new(name: NodeName, node: NodeId, host: Host) -> NodeEntry {
         NodeEntry {
             version: VERSION,
@@ -310,7 +310,7 @@ pub struct Load {
     pub flash_free_bytes: u64,
     /// Of its cores, per cent that are busy.
     pub busy_percent: u8,
-    /// Volumes that it owns.
+    /// How many volumes it owns.
     pub owned: u32,
     /// Volumes that it holds a copy of.
     pub held: u32,
@@ -379,7 +379,7 @@ pub enum Wish {
     },
     /// Destage everything; and keep it so.
     Drain {
-        /// Until a release.
+        /// It is kept so until a release.
         through: bool,
     },
     /// Destage everything, and leave the backing unchanged.
@@ -391,10 +391,10 @@ pub enum Wish {
     Release,
     /// Grow the volume, and its backing with it.
     Resize {
-        /// To this size.
+        /// Size of the volume then, in bytes.
         size_bytes: u64,
     },
-    /// Forget the volume.
+    /// Forget the volume, and remove its tiers.
     Delete {
         /// Although acknowledged writes are lost.
         discard_dirty: bool,
@@ -407,11 +407,11 @@ pub enum Wish {
 pub struct Call {
     /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// Drawn at random.
+    /// Identity of this call, drawn at random.
     pub id: VolumeId,
     /// Name of the node that asks.
     pub from: NodeName,
-    /// About which volume.
+    /// The volume that it is about.
     pub volume: VolumeId,
     /// What it asks the owner for.
     pub wish: Wish,
@@ -448,13 +448,13 @@ pub enum NotDone {
     NotOwner,
 }
 
-/// How a call ended.
+/// How a call ended, as the asked node says.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answered {
     /// The layout of this text: [`VERSION`].
     pub version: u32,
-    /// None: it is done.
+    /// Why it is not done, as a kind; none: it is done.
     pub not_done: Option<NotDone>,
     /// Why it is not done; empty if it is.
     pub why: String,
@@ -480,7 +480,7 @@ pub struct OwnedVolumes {
     pub name: NodeName,
     /// Milliseconds since 1970 by its own clock.
     pub at_ms: u64,
-    /// Those that it owns.
+    /// The volumes that the node owns.
     pub volumes: Vec<OwnedVolume>,
 }
 
@@ -490,9 +490,9 @@ pub struct OwnedVolumes {
 pub struct OwnedVolume {
     /// The volume that it is about.
     pub volume: VolumeId,
-    /// In this term.
+    /// The term in which the node is its owner.
     pub term: u32,
-    /// How writes are acknowledged.
+    /// How writes are acknowledged now.
     pub effective: PolicyName,
     /// Code of why it is not as requested, or `as-requested`.
     pub reason: Code,
@@ -500,9 +500,9 @@ pub struct OwnedVolume {
     pub since_s: u64,
     /// What the owner waits for, as a code.
     pub owner_reason: Code,
-    /// For how many seconds.
+    /// For how many seconds it has waited for that.
     pub owner_since_s: u64,
-    /// State of the backing.
+    /// State of the backing, as a code.
     pub backing: Code,
     /// What is in no other place than the logs.
     pub dirty_bytes: u64,
@@ -552,7 +552,7 @@ impl Words for AuditLine {
     }
 }
 
-/// Which cluster this is.
+/// Which cluster a coordinator belongs to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterIdentity {
@@ -564,7 +564,7 @@ pub struct ClusterIdentity {
 }
 
 impl ClusterIdentity {
-    /// One of this version.
+    /// The identity of a cluster, as this version writes it.
     pub fn new(name: &str, id: VolumeId) -> ClusterIdentity {
         ClusterIdentity { version: VERSION, name: name.to_owned(), id }
     }

@@ -13,13 +13,13 @@ use std::sync::{OnceLock, RwLock};
 /// A volume that NBD clients can choose.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// The volume's name.
+    /// Name of the volume, which clients choose it by.
     pub name: String,
-    /// Its size now.
+    /// Size of the volume now, in bytes.
     pub size_bytes: u64,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
-    /// Who serves its clients.
+    /// Who serves the clients of the export.
     pub place: Place,
 }
 
@@ -30,10 +30,10 @@ pub enum Place {
     Shard {
         /// Number of the shard that it runs on.
         number: usize,
-        /// Its key there.
+        /// The volume's key on that shard.
         key: VolumeKey,
     },
-    /// Another node owns it.
+    /// Another node owns the volume: requests go there.
     Forwarder(VolumeId),
 }
 

@@ -66,13 +66,13 @@ type Volumes = [Option<Box<Slot>>];
 pub struct DriverSetup {
     /// Who this node is, with its certificate and key.
     pub identity: Arc<Identity>,
-    /// How links are protected.
+    /// How links to other nodes are protected.
     pub security: Security,
     /// Whether what goes by them is packed.
     pub compression: Compression,
     /// Whether they are Multipath TCP.
     pub multipath: bool,
-    /// Where other nodes call.
+    /// Listeners where other nodes call.
     pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
     pub control: mpsc::UnboundedSender<Asked>,
@@ -87,7 +87,7 @@ pub struct PeerNode {
     pub node: NodeId,
     /// The node's name in the cluster.
     pub name: NodeName,
-    /// Where it is called.
+    /// Addresses by which it is called, each with the own one for it.
     pub pairs: Vec<AddressPair>,
 }
 
@@ -101,19 +101,19 @@ pub enum ToDriver {
         name: String,
         /// For ownership; the tier's incarnation and what it remembers are filled in here.
         setup: Box<Setup>,
-        /// Of the attached volume.
+        /// Key of the attached volume, if there is one.
         key: Option<VolumeKey>,
     },
     /// After [`Asked::OpenTier`]. Without a key: there is no tier that could be used.
     TierOpened {
         /// The volume whose tier it is.
         volume: VolumeId,
-        /// Of the attached volume.
+        /// Key of the attached volume, if there is one.
         key: Option<VolumeKey>,
         /// Nothing has ever been in it.
         fresh: bool,
     },
-    /// For its ownership.
+    /// Something has happened that its ownership is to know.
     Tell {
         /// The volume whose ownership is told.
         volume: VolumeId,
@@ -122,7 +122,7 @@ pub enum ToDriver {
     },
     /// What a flush is to promise from now on.
     SetFlush {
-        /// Of this volume.
+        /// The volume whose flushes are meant.
         volume: VolumeId,
         /// The promise from now on.
         flush: Flush,
@@ -138,9 +138,9 @@ pub enum ToDriver {
     Backing {
         /// The volume whose backing it is.
         volume: VolumeId,
-        /// Of the attached volume.
+        /// Key of the attached volume.
         key: VolumeKey,
-        /// For which term.
+        /// The term that it was opened for.
         term: Term,
         /// Open, locked for the term; or why it is not.
         opened: Result<OpenedBacking, BackingAnswer>,
@@ -153,10 +153,10 @@ pub enum ToDriver {
         command: ownership::Command,
         /// The line of the audit log that goes with what it allows.
         audit: Option<Box<Audit>>,
-        /// How it ended.
+        /// Told how the command ended.
         answer: oneshot::Sender<Result<(), CommandError>>,
     },
-    /// What does it show?
+    /// Show how a volume of the cluster is.
     Show {
         /// The volume that is to show itself.
         volume: VolumeId,
@@ -169,12 +169,12 @@ pub enum ToDriver {
     End {
         /// The volume that was deleted.
         volume: VolumeId,
-        /// When that is so.
+        /// Told when the volume has ended here.
         answer: oneshot::Sender<()>,
     },
     /// Is a write to a backing under way (H1)?
     LateWrites {
-        /// What was found.
+        /// Where to tell what was found.
         answer: oneshot::Sender<Late>,
     },
     /// What do the links show?
@@ -187,7 +187,7 @@ pub enum ToDriver {
 /// Whether a write to a backing is under way on this node.
 #[derive(Clone, Copy, Debug)]
 pub struct Late {
-    /// When it was looked.
+    /// When the backings were looked at.
     pub at: Instant,
     /// One is: of the volume whose lease ends first, or has ended, when.
     pub leases_end: Option<Instant>,
@@ -200,11 +200,11 @@ pub struct Late {
 pub struct Shown {
     /// When it was looked at.
     pub at: Instant,
-    /// Who may serve it.
+    /// Who may serve it, as ownership says.
     pub ownership: ownership::Status,
     /// Its place among the shard's volumes, while a tier of it is open here.
     pub key: Option<VolumeKey>,
-    /// The volume, likewise.
+    /// What the volume shows of itself, while a tier of it is open here.
     pub volume: Option<Snapshot>,
     /// The owner's log, and how far the others are.
     pub accepted: Lsn,
@@ -227,9 +227,9 @@ pub struct Shown {
 /// A link at a glance.
 #[derive(Clone, Debug)]
 pub struct LinkShown {
-    /// The other node.
+    /// Number of the node at the other end.
     pub node: NodeId,
-    /// Something can be sent.
+    /// At least one channel works: something can be sent.
     pub up: bool,
     /// Its channels, and how much waits for them.
     pub status: LinkStatus,
@@ -362,7 +362,7 @@ impl Receiver for Desk<'_> {
 
 /// What of the shard the driver works on.
 pub struct Desks<'a> {
-    /// The shard's volumes.
+    /// All volumes of the shard.
     pub volumes: &'a mut Volumes,
     /// The clients that this shard serves.
     pub clients: &'a mut Clients,

@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub status: Status,
     /// When it was looked at.
     pub at: Instant,
-    /// Clients of this volume.
+    /// Clients of this volume that are connected now.
     pub connections: u32,
     /// Largest request that it takes.
     pub request_bytes_max: u32,
@@ -41,7 +41,7 @@ pub struct Snapshot {
 
 /// Something for a shard to do.
 pub enum ToShard {
-    /// Serve this volume.
+    /// Serve the volume that was opened.
     Attach {
         /// Its name among the shards' volumes.
         key: VolumeKey,
@@ -56,7 +56,7 @@ pub enum ToShard {
     JoinCluster {
         /// The identity, listeners and settings of this node.
         setup: Box<DriverSetup>,
-        /// Whether it listens.
+        /// Told whether it listens for other nodes.
         answer: oneshot::Sender<std::io::Result<()>>,
     },
     /// Something for the cluster's part.
@@ -78,16 +78,16 @@ pub enum ToShard {
     JournalMade {
         /// The volume whose journal it is.
         key: VolumeKey,
-        /// Open and locked.
+        /// The journal, open and locked.
         journal: Journal,
     },
-    /// An operator's command.
+    /// Carry out a command of an operator.
     Control {
         /// The volume that it is for.
         key: VolumeKey,
         /// What the operator asks for.
         command: Control,
-        /// How it ended.
+        /// Told how the command ended.
         answer: oneshot::Sender<Result<(), CommandError>>,
     },
     /// What does the volume show?
@@ -121,7 +121,7 @@ pub enum ToShard {
         channel: Channel,
         /// Place in its listener's count, given back when the connection ends.
         seat: Seat,
-        /// What was agreed on.
+        /// What was agreed on in the negotiation.
         negotiated: Box<Negotiated>,
     },
     /// Who may use a volume has changed: end the sessions of who may not any more.
@@ -154,14 +154,14 @@ pub enum ToShard {
     },
     /// Accept clients on this socket.
     Listen {
-        /// A non-blocking listening socket.
+        /// A listening socket that does not block.
         socket: OwnedFd,
         /// Its clients must use TLS; none: they are served in the clear.
         tls: Option<TlsServer>,
         /// Most clients at one time.
         connections_max: u32,
     },
-    /// Accept no more clients.
+    /// Accept no more clients on any socket.
     StopListening,
     /// End the thread; every volume has been detached.
     Exit,
@@ -181,7 +181,7 @@ pub enum CommandError {
 pub struct Seat(Arc<AtomicU64>);
 
 impl Seat {
-    /// Takes a place.
+    /// Takes a place in a listener's count.
     pub fn take(count: &Arc<AtomicU64>) -> Seat {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Seat(count.clone())
@@ -194,7 +194,7 @@ impl Drop for Seat {
     }
 }
 
-/// The sending end.
+/// The end at which others hand things over to a shard.
 #[derive(Clone)]
 pub struct ShardHandle {
     sender: mpsc::Sender<ToShard>,

@@ -46,9 +46,9 @@ const LINKS_ARE_HERE: &str = "a cluster's volume is where its links are";
 /// What a shard says of its I/O when it starts.
 #[derive(Clone, Debug)]
 pub struct IoReport {
-    /// `uring` or `threads`.
+    /// How it does its I/O: `uring` or `threads`.
     pub mode: &'static str,
-    /// Why that one.
+    /// Why it does its I/O in that way.
     pub why: String,
 }
 
@@ -116,7 +116,7 @@ pub struct Slot {
     pub io: VolumeIo,
     /// The volume's identity, as bytes.
     pub identity: [u8; 16],
-    /// Identity of its tier.
+    /// Identity of the tier that is open.
     pub tier: u64,
     /// Its clients' places in the list of connections.
     connections: Vec<usize>,

@@ -12,7 +12,7 @@ pub const POINTS_MAX: u64 = 2000;
 /// The longest window: as far as the coarsest ring reaches.
 pub const WINDOW_MAX_S: u64 = RINGS[3].span_s();
 
-/// What is asked for.
+/// Which time and series are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// From this second on, since 1970.
@@ -21,20 +21,20 @@ pub struct Query {
     pub to: u64,
     /// Steps of the answer, at most.
     pub points: u64,
-    /// Places of the series.
+    /// Places of the series that are asked for.
     pub series: Vec<usize>,
 }
 
-/// How it is answered.
+/// How a query is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Its slots are read.
+    /// The ring whose slots are read.
     pub ring: Ring,
     /// Seconds of a step of the answer; whole slots.
     pub step_s: u64,
-    /// The first step's begin.
+    /// The first step's begin, in seconds since 1970.
     pub from: u64,
-    /// The last step's end.
+    /// The last step's end, in seconds since 1970.
     pub to: u64,
 }
 

@@ -27,7 +27,7 @@ const END_WAIT: Duration = Duration::from_secs(2);
 /// A file that nobody has written to for so long is of a volume that is gone: its points are all too old.
 const LEFTOVER_AGE: Duration = Duration::from_secs(60 * 86400);
 
-/// Something to write.
+/// Something that the thread is to write.
 pub enum Job {
     /// Slots of a file, each with the number of its ring.
     Slots(Owner, Vec<(usize, Slot)>),
@@ -49,7 +49,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts the thread.
+    /// Starts the thread that writes into this folder.
     pub fn start(dir: &Path) -> std::io::Result<Writer> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let state = Arc::new(Mutex::new(HistoryState::default()));
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// How it fares.
+    /// How the writing fares.
     pub fn state(&self) -> HistoryState {
         self.locked().clone()
     }

@@ -37,7 +37,7 @@ pub enum Peer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Look at everything.
+    /// Look at everything, and change nothing.
     ReadOnly,
     /// Change everything, and look at it.
     #[default]
@@ -50,11 +50,11 @@ pub enum Role {
 pub enum By {
     /// It came by the unix socket.
     UnixSocket,
-    /// It gave a token.
+    /// It gave one of the daemon's tokens.
     Token,
-    /// It has a certificate.
+    /// It has shown a certificate that is known here.
     Certificate,
-    /// It has logged in.
+    /// It has logged in, and shows its session.
     Session,
     /// It is on this host.
     Loopback,
@@ -87,7 +87,7 @@ impl Tokens {
         Ok(Tokens { admin: token(&state.join("token"))?, read_only: token(&state.join("token-read"))? })
     }
 
-    /// What a word gives.
+    /// The role that a word gives; none: it is no token.
     pub fn role_of(&self, given: &str) -> Option<Role> {
         let is = |token: &str| equal_in_constant_time(given.as_bytes(), token.as_bytes());
         let (admin, read_only) = (is(&self.admin), is(&self.read_only));
@@ -124,9 +124,9 @@ impl Listed {
 
 /// The rules of one listener, with what they compare to.
 pub struct Guard {
-    /// Of the daemon.
+    /// The tokens of the daemon.
     pub tokens: Tokens,
-    /// None: the unix socket.
+    /// How the listener is reached; none: it is the unix socket.
     pub listening: Option<Listening>,
     /// Who has logged in by it.
     pub sessions: Sessions,

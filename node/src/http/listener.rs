@@ -47,14 +47,14 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// What somebody is told for whom there is no place.
 const CROWDED: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
 
-/// A listener with places.
+/// A listener with a bound on its connections.
 pub struct Bounded<L> {
     listener: L,
     places: Arc<Semaphore>,
 }
 
 impl<L> Bounded<L> {
-    /// Around a listener.
+    /// Puts a bound around a listener.
     pub fn new(listener: L) -> Bounded<L> {
         Bounded { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
@@ -105,7 +105,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Around a listener.
+    /// Puts bounds around the API's unix socket.
     pub fn new(listener: UnixListener) -> Shared {
         // SAFETY: it has no arguments, cannot fail and touches no memory.
         let own = unsafe { libc::geteuid() };
@@ -116,7 +116,7 @@ impl Shared {
 
 impl Listener for Shared {
     type Io = Placed<UnixStream>;
-    /// Whose process has connected.
+    /// User of the process that has connected; none: the kernel does not say.
     type Addr = Option<u32>;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
@@ -209,7 +209,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
 
 /// A listener whose callers are known to the API.
 pub trait Callers: Listener {
-    /// Who has called.
+    /// Who is at the other end of a connection.
     fn caller(io: &Self::Io, address: Self::Addr) -> Peer;
 }
 
@@ -289,7 +289,7 @@ pub struct Secured {
 }
 
 impl Secured {
-    /// Around a listener.
+    /// Puts TLS around a listener.
     pub fn new(listener: TcpListener, acceptor: TlsAcceptor) -> Result<Secured> {
         let at = listener.local_addr()?;
         let (done, ready) = mpsc::channel(CONNECTIONS_MAX);

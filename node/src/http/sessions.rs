@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const LIFE: Duration = Duration::from_secs(12 * 3600);
 const SESSIONS_MAX: usize = 64;
 
-/// Sessions by their word.
+/// Sessions of browsers, by the word that each shows.
 #[derive(Default)]
 pub struct Sessions(Mutex<HashMap<String, Session>>);
 
@@ -21,7 +21,7 @@ struct Session {
 }
 
 impl Sessions {
-    /// A new one.
+    /// Begins a session; its word is for the cookie.
     pub fn begin(&self, role: Role, now: Instant) -> anyhow::Result<String> {
         let id = random_word()?;
         let mut sessions = self.0.lock().expect("nobody panics with it");
@@ -35,7 +35,7 @@ impl Sessions {
         Ok(id)
     }
 
-    /// What a word allows.
+    /// The role of the session with this word; none: there is none, or it is over.
     pub fn role_of(&self, id: &str, now: Instant) -> Option<Role> {
         let sessions = self.0.lock().expect("nobody panics with it");
         let session = sessions.get(id)?;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-/// What a scraper gets.
+/// The format of an answer to a scraper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus' own, for whoever does not ask for another.
@@ -48,10 +48,10 @@ impl Format {
     }
 }
 
-/// Type of a family.
+/// The type of a family of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Goes up and down.
+    /// It goes up and down.
     Gauge,
     /// Only grows, but for a start of the daemon; its samples end in `_total`, which is not part of the family's name.
     Counter,
@@ -74,7 +74,7 @@ pub struct Family<'a> {
 }
 
 impl Exposition {
-    /// An empty one.
+    /// An answer with nothing in it yet.
     pub fn new(format: Format) -> Exposition {
         Exposition { format, out: String::new() }
     }
@@ -101,7 +101,7 @@ impl Exposition {
         Family { out: &mut self.out, sample: format!("{name}{suffix}") }
     }
 
-    /// The whole answer.
+    /// The whole answer, with its end mark where the format has one.
     pub fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.out.push_str("# EOF\n");

@@ -165,7 +165,7 @@ impl Placement {
         })
     }
 
-    /// What is told.
+    /// What is told of where threads and memory are.
     pub fn report(&self) -> PlacementReport {
         let (placed, why) = match &self.plan {
             Plan::Free { why, .. } => (false, Some(why.clone())),

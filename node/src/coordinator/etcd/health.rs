@@ -27,7 +27,7 @@ pub enum TroubleKind {
 }
 
 impl TroubleKind {
-    /// Stable, for scripts.
+    /// Its word in reports, which scripts may rely upon.
     pub fn code(self) -> &'static str {
         match self {
             TroubleKind::NoSpace => "etcd-no-space",
@@ -46,7 +46,7 @@ impl TroubleKind {
 /// Something that an operator should do about etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trouble {
-    /// What it is.
+    /// Which kind of trouble it is.
     pub kind: TroubleKind,
     /// Which member, what, and what to do.
     pub text: String,

@@ -67,11 +67,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 pub enum Lost {
     /// Not a byte of it has left.
     NotSent(String),
-    /// It may have arrived.
+    /// All or a part has left: it may have arrived.
     Sent(String),
 }
 
-/// The way to members.
+/// A client of HTTP for members of etcd.
 pub struct Client {
     tls: Option<TlsConnector>,
     connect_timeout: Duration,
@@ -114,7 +114,7 @@ impl Stream {
 }
 
 impl Client {
-    /// Reads the certificates.
+    /// Reads the certificates, where members want TLS.
     pub fn new(tls: Option<&TlsFiles>, connect_timeout: Duration, answer_timeout: Duration) -> Result<Client> {
         let tls = tls.map(TlsFiles::load).transpose()?.map(|config| TlsConnector::from(Arc::new(config)));
         Ok(Client { tls, connect_timeout, answer_timeout })
@@ -131,7 +131,7 @@ impl Client {
         self.whole(to, self.send(to, Method::POST, path, body, token).await?).await
     }
 
-    /// Takes a whole page.
+    /// Gets a page, and takes it whole.
     pub async fn get(&self, to: &Endpoint, path: &str) -> Result<(StatusCode, Bytes), Lost> {
         self.whole(to, self.send(to, Method::GET, path, Bytes::new(), None).await?).await
     }

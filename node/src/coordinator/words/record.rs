@@ -14,7 +14,7 @@ pub enum Kept {
     /// The volume was deleted. That is a change like any other, and stays: a record that is *gone* is a coordinator that
     /// went back in time (C3).
     Deleted {
-        /// Greater than before.
+        /// A term greater than that of the last record.
         term: Term,
         /// Number of a set of members; it says nothing here.
         config: Config,

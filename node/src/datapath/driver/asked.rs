@@ -9,22 +9,22 @@ use forebay_core::types::{Instant, OpId, Term};
 /// What the data path needs from here.
 #[derive(Debug)]
 pub enum Asked {
-    /// Read the record.
+    /// Read the record of a volume at the coordinator.
     Read {
-        /// Of this volume.
+        /// The volume whose record it is.
         volume: VolumeId,
         /// Names it in the answer.
         op: OpId,
     },
-    /// Change the record.
+    /// Change the record of a volume at the coordinator.
     Commit {
-        /// Of this volume.
+        /// The volume whose record it is.
         volume: VolumeId,
         /// Names it in the answer.
         op: OpId,
-        /// As it was read.
+        /// The record as it was read: another one is not changed.
         compare: Box<Record>,
-        /// What it becomes.
+        /// The record that it becomes.
         new: Box<Record>,
         /// The operator's word that allows it, where it needs one.
         word: Option<Box<Word>>,
@@ -47,21 +47,21 @@ pub enum Asked {
     },
     /// All nodes were heard since.
     RewindSettled {
-        /// About this volume.
+        /// The volume whose ownership it is about.
         volume: VolumeId,
         /// Which rewind it is.
         id: RewindId,
     },
     /// Open the tier anew; the volume on it has been closed.
     OpenTier {
-        /// Of this volume.
+        /// The volume whose tier it is.
         volume: VolumeId,
-        /// As a new tier.
+        /// Whether it is laid out anew, as one that nothing was ever in.
         format: bool,
     },
     /// Open the backing for a term that this node owns.
     OpenBacking {
-        /// Of this volume.
+        /// The volume whose backing it is.
         volume: VolumeId,
         /// The volume as it is attached to the shard.
         key: VolumeKey,

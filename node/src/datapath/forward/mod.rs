@@ -58,7 +58,7 @@ const PAUSE_NOT_SERVED: Duration = Duration::from_millis(100);
 pub struct Figures {
     /// The owner has let this node in.
     pub connected: AtomicBool,
-    /// Clients of this node.
+    /// Clients of this node that are connected now.
     pub clients: AtomicU64,
     /// Requests that no owner has answered yet.
     pub waiting: AtomicU64,
@@ -73,7 +73,7 @@ pub struct Figures {
 /// Who owns a volume, as far as this node knows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Who {
-    /// Nobody, or nobody knows.
+    /// Nobody owns it, or this node does not know who.
     #[default]
     Nobody,
     /// This node, which serves it.
@@ -84,7 +84,7 @@ pub enum Who {
         node: NodeId,
         /// The owner's name in the cluster.
         name: NodeName,
-        /// Where it is called.
+        /// Addresses by which it is called, each with the own one for it.
         pairs: Vec<AddressPair>,
     },
 }
@@ -92,11 +92,11 @@ pub enum Who {
 /// The way to the owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Route {
-    /// Of the owner.
+    /// Number of that owner.
     pub term: Term,
     /// Who owns the volume then.
     pub who: Who,
-    /// Of the volume.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
 }
 
@@ -115,16 +115,16 @@ pub enum ToForwarder {
     ReviewClients,
     /// Its owner, or its size, is another one.
     Route {
-        /// Of which volume.
+        /// The volume whose route it is.
         volume: VolumeId,
-        /// The new one.
+        /// The route from now on.
         route: Route,
     },
     /// There is no such volume any more on this node: its clients' sessions end.
     Forget(VolumeId),
     /// A client, from negotiation or from the volume's own thread.
     Client {
-        /// Of which volume.
+        /// The volume that the client has chosen.
         volume: VolumeId,
         /// The client, and what it has asked.
         client: Box<Packed>,
@@ -133,16 +133,16 @@ pub enum ToForwarder {
     },
     /// A call to an owner has ended.
     Called {
-        /// Of which volume.
+        /// The volume whose owner was called.
         volume: VolumeId,
-        /// Which of its calls.
+        /// Number of the call among the volume's.
         call: u64,
         /// The connection and what the owner says of the volume, or why there is none.
         result: Box<Result<(Channel, Entered), Failure>>,
     },
 }
 
-/// The sending end.
+/// The end at which others hand things over to the thread.
 #[derive(Clone)]
 pub struct ForwarderHandle {
     sender: mpsc::Sender<ToForwarder>,
@@ -165,7 +165,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// From now on.
+    /// Makes the volume known to the forwarding thread, from now on.
     pub fn new(handle: &ForwarderHandle, volume: VolumeId, name: &str, figures: &Arc<Figures>) -> Registered {
         handle.send(ToForwarder::Volume { volume, name: name.to_owned(), figures: figures.clone() });
         Registered { handle: handle.clone(), volume }
