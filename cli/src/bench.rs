@@ -87,7 +87,7 @@ struct Line {
     volume: Option<Measured>,
 }
 
-/// Measures and prints.
+/// Measures what the arguments name, and prints the figures.
 pub fn run(args: &BenchArgs) -> Result<bool> {
     if args.limit {
         return run_limit(args);

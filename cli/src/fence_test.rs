@@ -74,11 +74,11 @@ fn parse_key(text: &str) -> Result<ReservationKey, String> {
         .ok_or_else(|| "a key is written as --be-expelled prints it, 0x and hex digits".to_owned())
 }
 
-/// What came out.
+/// What came out of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// The effect was seen.
+    /// The effect was seen, and is proven by it.
     Proven,
     /// It answers; nothing was proven.
     Answers,

@@ -40,7 +40,7 @@ pub struct StatsArgs {
     csv: bool,
 }
 
-/// `forebay volume stats`.
+/// `forebay volume stats`: prints a volume's figures over time.
 pub fn stats(client: &Client, json: bool, args: &StatsArgs) -> Result<bool> {
     let points = args.points.map(|points| points.to_string());
     let time = [("window", &args.window), ("from", &args.from), ("to", &args.to)];

@@ -227,7 +227,7 @@ pub enum Command {
     },
 }
 
-/// Carries one out.
+/// Carries out a subcommand of `forebay volume`, and prints what came of it.
 pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
     // In place of the volume's report, for people.
     let mut said = None;
@@ -415,7 +415,7 @@ fn drained(hold: Option<u64>, through: bool) -> String {
     }
 }
 
-/// The daemon itself.
+/// `forebay status`: prints what the daemon tells of itself.
 pub fn status(client: &Client, json: bool) -> Result<bool> {
     let answer = client.call("GET", "/v1/status", None)?;
     if json {

@@ -25,7 +25,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// All of it.
+/// The whole report as a page of HTML that needs nothing else.
 pub fn page(review: &Review) -> String {
     let t = &review.totals;
     let mut out = format!(

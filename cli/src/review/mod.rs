@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Steps of a chart.
+/// Steps of a chart, at most.
 const POINTS: usize = 600;
 /// Volumes of one report, the busiest first where there are more.
 const VOLUMES_MAX: usize = 200;
@@ -35,9 +35,9 @@ pub struct Review {
     pub version: String,
     /// When the report was made.
     pub made_at: String,
-    /// What was asked for.
+    /// The time that was asked for, such as `7d`.
     pub window: String,
-    /// Sums of all volumes.
+    /// What went through all volumes together.
     pub totals: Totals,
     /// The volumes, the busiest first.
     pub volumes: Vec<VolumeReview>,
@@ -47,14 +47,14 @@ pub struct Review {
     pub incidents: Vec<Event>,
 }
 
-/// Amounts over the time.
+/// What went through a volume, or all of them, in the time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Totals {
-    /// Requests of clients.
+    /// Reads that clients have asked for.
     pub reads: u64,
-    /// Writes among those requests.
+    /// Writes that clients have asked for.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes of the reads.
     pub read_bytes: u64,
     /// Bytes of the writes.
     pub write_bytes: u64,
@@ -62,7 +62,7 @@ pub struct Totals {
     pub backing_reads: u64,
     /// Writes that it got: of destaging, and of clients while the policy was write-through.
     pub backing_writes: u64,
-    /// Bytes of those.
+    /// Bytes that those writes had.
     pub backing_write_bytes: u64,
     /// Writes that it was spared.
     pub writes_kept: u64,
@@ -99,7 +99,7 @@ pub struct VolumeReview {
     pub size_bytes: u64,
     /// What the history knows begins here, in seconds since 1970; none: it knows nothing.
     pub from: Option<u64>,
-    /// And ends here.
+    /// What the history knows ends here, in seconds since 1970.
     pub to: Option<u64>,
     /// What went through the volume in the time.
     pub totals: Totals,
@@ -115,7 +115,7 @@ pub struct VolumeReview {
     pub miss_ratio: Vec<CurvePoint>,
     /// The same for half, once, twice and four times the cache.
     pub at_times: Vec<AtTimes>,
-    /// For the chart.
+    /// What was written over the time, for the chart of a page.
     #[serde(skip)]
     pub chart: Chart,
 }
@@ -123,19 +123,19 @@ pub struct VolumeReview {
 /// Times of one side at one place, in microseconds.
 #[derive(Serialize)]
 pub struct Latency {
-    /// `read` or `write`.
+    /// What was asked for: `read` or `write`.
     pub side: &'static str,
-    /// `client`, or `backing`.
+    /// Where it was measured: `client` or `backing`.
     pub place: &'static str,
-    /// How many were measured.
+    /// How many requests were measured.
     pub count: u64,
     /// Half of them took less.
     pub p50_us: Option<f64>,
-    /// And so on.
+    /// Nine of ten took less.
     pub p90_us: Option<f64>,
-    /// And so on.
+    /// 99 of 100 took less.
     pub p99_us: Option<f64>,
-    /// And so on.
+    /// 999 of 1000 took less.
     pub p999_us: Option<f64>,
 }
 
@@ -151,7 +151,7 @@ pub struct CurvePoint {
 /// The same, by times of the cache that there is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct AtTimes {
-    /// So many times.
+    /// How many times the present cache it is.
     pub times: f64,
     /// A cache of that many bytes.
     pub cache_bytes: u64,

@@ -5,7 +5,7 @@ use crate::top::micros;
 use forebay_api::units::{show_seconds, show_size};
 use std::fmt::Write;
 
-/// All of it.
+/// The whole report as text.
 pub fn page(review: &Review) -> String {
     let t = &review.totals;
     let mut out = format!(

@@ -25,10 +25,10 @@ pub enum Update {
     Lost(String),
 }
 
-/// Nobody listens any more.
+/// Nobody listens any more, so nothing is asked any more.
 struct Gone;
 
-/// Begins to ask.
+/// Begins to ask the daemon, in a thread of its own.
 pub fn start(client: Client) -> Receiver<Update> {
     let (sender, updates) = sync_channel(UPDATES_MAX);
     std::thread::spawn(move || {

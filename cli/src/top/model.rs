@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Seconds that are kept.
+/// How many seconds of each series are kept.
 pub const SECONDS: usize = 120;
 
 /// The series that are shown.
@@ -44,7 +44,7 @@ pub const SERIES: [&str; 25] = [
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Fleet {
-    /// Nodes, this one first.
+    /// The nodes of the cluster, this one first.
     pub nodes: Vec<FleetNode>,
     /// Volumes that any node tells of.
     pub volumes: Vec<FleetVolume>,
@@ -70,7 +70,7 @@ pub struct FleetNode {
 /// A volume with its figures.
 #[derive(Deserialize)]
 pub struct FleetVolume {
-    /// What it says.
+    /// What the volume says of itself.
     #[serde(flatten)]
     pub report: VolumeReport,
     /// Figures of the last second.
@@ -98,7 +98,7 @@ pub enum Sort {
 impl Sort {
     const ALL: [Sort; 6] = [Sort::Name, Sort::Requests, Sort::Bytes, Sort::Latency, Sort::Dirty, Sort::Drain];
 
-    /// As it is shown.
+    /// The word that the screen shows for it.
     pub fn word(self) -> &'static str {
         match self {
             Sort::Name => "name",
@@ -129,15 +129,15 @@ pub enum Screen {
 
 /// Everything that the screen is drawn from.
 pub struct Model {
-    /// The last look.
+    /// What the last look has shown.
     pub fleet: Fleet,
     /// Why the daemon does not answer, while it does not.
     pub lost: Option<String>,
-    /// Something was heard.
+    /// Something was heard from the daemon.
     pub heard: bool,
     /// What is on the screen.
     pub screen: Screen,
-    /// Updates are passed over.
+    /// What is new is passed over, so that the screen stands still.
     pub paused: bool,
     /// Volumes whose names have this in them.
     pub filter: String,
@@ -145,7 +145,7 @@ pub struct Model {
     pub typing: bool,
     /// By what volumes are sorted.
     pub sort: Sort,
-    /// The other way round.
+    /// Volumes are sorted the other way round.
     pub reversed: bool,
     selected: Option<String>,
     past: BTreeMap<String, BTreeMap<&'static str, VecDeque<f64>>>,
@@ -169,7 +169,7 @@ impl Model {
         }
     }
 
-    /// Takes what is new.
+    /// Takes over what is new, unless the screen is to stand still.
     pub fn take(&mut self, update: Update) {
         match update {
             Update::Lost(why) => {

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What was pressed.
+/// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// A character that can be printed.
@@ -18,21 +18,21 @@ pub enum Key {
     Escape,
     /// The last character is taken back.
     Backspace,
-    /// An arrow, or `k`.
+    /// The arrow upwards, or `k`.
     Up,
-    /// An arrow, or `j`.
+    /// The arrow downwards, or `j`.
     Down,
     /// The arrow to the left.
     Left,
     /// The arrow to the right.
     Right,
-    /// A page up.
+    /// One page towards the first line.
     PageUp,
-    /// A page down.
+    /// One page towards the last line.
     PageDown,
-    /// To the first.
+    /// To the first line.
     Home,
-    /// To the last.
+    /// To the last line.
     End,
     /// Ctrl-C, which ends the program.
     Interrupt,
@@ -87,7 +87,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Takes the terminal over: keys come one by one, and nothing is echoed.
     pub fn open() -> Result<Terminal> {
         let stdin = std::io::stdin().as_raw_fd();
         // SAFETY: all zeros are a valid termios.
@@ -120,7 +120,7 @@ impl Terminal {
         ENDED.load(Ordering::Relaxed)
     }
 
-    /// Columns and lines.
+    /// Columns and lines of the terminal.
     pub fn size(&self) -> (usize, usize) {
         size().unwrap_or((80, 24))
     }

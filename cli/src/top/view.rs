@@ -11,11 +11,11 @@ pub struct Look {
     pub width: usize,
     /// Lines; none: as many as there are.
     pub height: Option<usize>,
-    /// Bold, dim and reverse.
+    /// It can show bold, dim and reverse.
     pub styles: bool,
     /// Colours, beside the signs that say the same.
     pub colours: bool,
-    /// Characters beyond ASCII.
+    /// It can show characters beyond ASCII.
     pub unicode: bool,
 }
 
@@ -72,7 +72,7 @@ fn line(look: Look, style: Style, text: &str) -> String {
     Line::new(look).put(style, text).text
 }
 
-/// The whole screen.
+/// All lines of the screen, as the model is now.
 pub fn frame(model: &Model, look: Look) -> Vec<String> {
     let mut lines = vec![head(model, look)];
     if let Some(why) = &model.lost {
