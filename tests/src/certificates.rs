@@ -8,7 +8,7 @@ use rcgen::{
 };
 use std::path::{Path, PathBuf};
 
-/// Who issues certificates.
+/// An authority, which issues certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// Whether a certificate is still good.

@@ -239,7 +239,7 @@ impl Cluster {
         self.folder.join(&format!("{}-{what}", NAMES[node]))
     }
 
-    /// Its NBD socket.
+    /// The NBD socket of a node's daemon.
     pub fn target(&self, node: usize) -> Target {
         Target::unix(self.place(node, "nbd.sock"))
     }
@@ -248,7 +248,7 @@ impl Cluster {
         self.folder.join("disk")
     }
 
-    /// The backing of `vm1`.
+    /// The image that is the backing of `vm1`.
     pub fn image(&self) -> PathBuf {
         self.disk().join("vm1.img")
     }
@@ -282,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// Where it runs.
+    /// The host that a node runs on.
     pub fn host(&self, node: usize) -> &Host {
         self.network.host(node)
     }

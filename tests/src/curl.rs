@@ -5,19 +5,19 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// What came back.
+/// What the server has answered.
 #[derive(Debug)]
 pub struct Answer {
     /// Status of HTTP, such as 200.
     pub status: u32,
-    /// Status line and headers.
+    /// Status line and headers, as they came.
     pub head: String,
     /// What follows the headers, as text.
     pub body: String,
 }
 
 impl Answer {
-    /// A header's value.
+    /// Value of the header of this name; none: it is not there.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;

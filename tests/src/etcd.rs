@@ -203,7 +203,7 @@ impl Etcd {
         run_command(TOOL_TIME_MAX, command).status.success()
     }
 
-    /// The member that leads.
+    /// Place of the member that leads, once there is one.
     #[track_caller]
     pub fn leader(&self) -> usize {
         let begun = Instant::now();
@@ -268,7 +268,7 @@ impl Etcd {
         }
     }
 
-    /// It was not killed.
+    /// Whether a member runs, as far as the test has not killed it.
     pub fn runs(&self, at: usize) -> bool {
         self.members[at].process.is_some()
     }

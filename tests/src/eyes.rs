@@ -22,7 +22,7 @@ pub struct Eyes {
 /// What a node says of a volume.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// All of it.
+    /// Everything that it says, as JSON.
     pub shown: Value,
     /// Where the node stands with it.
     pub state: String,
@@ -66,7 +66,7 @@ impl View {
 }
 
 impl Eyes {
-    /// Those of a cluster.
+    /// The eyes for all nodes of a cluster.
     pub fn of(cluster: &Cluster) -> Eyes {
         Eyes { folder: cluster.folder.path().to_owned(), nodes: cluster.daemons.len() }
     }

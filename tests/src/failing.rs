@@ -18,7 +18,7 @@ pub struct Fault {
     pub at: u32,
     /// All that come after it as well, until the folder is well again.
     pub beyond: bool,
-    /// What the kernel says.
+    /// The error number with which the call fails.
     pub error: i32,
 }
 

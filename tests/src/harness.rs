@@ -127,7 +127,7 @@ impl TempDir {
         &self.0
     }
 
-    /// A name in it.
+    /// Path of this name in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
@@ -168,14 +168,14 @@ fn remove_memory_tiers(folder: &Path) {
 
 // --- foreign tools ---
 
-/// What a tool left.
+/// How a tool ended, and what it said.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended.
+    /// The status with which it ended.
     pub status: ExitStatus,
-    /// Its standard output.
+    /// What it has written to its standard output.
     pub stdout: String,
-    /// Its standard error.
+    /// What it has written to its standard error.
     pub stderr: String,
     command: String,
 }
@@ -195,12 +195,12 @@ impl Output {
         self
     }
 
-    /// Command, end, output.
+    /// Its command, how it ended and what it said, for a test's message.
     pub fn describe(&self) -> String {
         format!("{}\n{}\nstdout: {}\nstderr: {}", self.command, self.status, self.stdout, self.stderr)
     }
 
-    /// Both outputs, for searching.
+    /// Both outputs together, for searching.
     pub fn text(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
@@ -302,7 +302,7 @@ pub fn die_with_the_test(command: &mut Command) -> &mut Command {
 
 // --- the daemon ---
 
-/// The workspace's root.
+/// The root of the workspace.
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_owned()
 }
@@ -446,12 +446,12 @@ impl Volume {
         self.folder.join("api.sock")
     }
 
-    /// For foreign NBD clients.
+    /// URI of the volume for foreign NBD clients.
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket().display())
     }
 
-    /// For our own client.
+    /// The volume for our own NBD client.
     pub fn target(&self) -> Target {
         Target::unix(self.socket())
     }
@@ -597,9 +597,9 @@ impl Volume {
 /// A daemon that did not serve.
 #[derive(Debug)]
 pub struct Refusal {
-    /// How it ended.
+    /// The status with which it ended.
     pub status: ExitStatus,
-    /// What it said.
+    /// What it has said of the reason.
     pub text: String,
 }
 
@@ -641,7 +641,7 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: i32) {
         // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
         let result = unsafe { libc::kill(self.child.id() as i32, signal) };
@@ -695,7 +695,7 @@ impl Daemon {
         }
     }
 
-    /// Runs `forebay ...` against it.
+    /// Runs `forebay ...` against this daemon, for a minute at most.
     #[track_caller]
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         let mut command = Command::new(forebay());
@@ -716,7 +716,7 @@ impl Daemon {
         self.volume_command(["drain", VOLUME_NAME]).expect_success();
     }
 
-    /// `forebay volume show --json`.
+    /// What `forebay volume show --json` says of the volume.
     #[track_caller]
     pub fn show(&self) -> serde_json::Value {
         let output = self.volume_command(["show", VOLUME_NAME, "--json"]).expect_success();
@@ -781,12 +781,12 @@ impl Nbdkit {
         server
     }
 
-    /// For our own client.
+    /// The export for our own NBD client.
     pub fn target(&self) -> Target {
         Target::unix(&self.socket)
     }
 
-    /// For foreign clients.
+    /// URI of the export for foreign NBD clients.
     pub fn uri(&self) -> String {
         format!("nbd+unix:///?socket={}", self.socket.display())
     }

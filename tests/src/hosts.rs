@@ -124,12 +124,12 @@ impl Host {
         format!("10.77.{link}.{}", self.number)
     }
 
-    /// Where its processes run.
+    /// The network namespace that its processes run in.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Starts a process there.
+    /// Starts a process on this host.
     #[track_caller]
     pub fn spawn(&self, mut command: Command) -> Process {
         self.namespace.place(&mut command);
@@ -185,7 +185,7 @@ impl Process {
         assert_eq!(code, libc::CLD_STOPPED, "{} has ended instead of standing still", self.text);
     }
 
-    /// It goes on: SIGCONT.
+    /// Lets a stopped process go on, by SIGCONT.
     #[track_caller]
     pub fn resume(&mut self) {
         self.signal(libc::SIGCONT);
@@ -376,7 +376,7 @@ impl Network {
         self.set_silence(host);
     }
 
-    /// Everything passes again.
+    /// Everything passes again between all hosts.
     #[track_caller]
     pub fn heal(&mut self) {
         let silent = self.silent.iter().map(|(_, to, _)| *to);

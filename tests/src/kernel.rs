@@ -160,7 +160,7 @@ impl Loop {
         run_tool(Duration::from_secs(20), "losetup", ["--sector-size", &bytes.to_string(), device]).expect_success();
     }
 
-    /// The block device.
+    /// Path of the block device.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -32,7 +32,7 @@ const FLAG_MARK: u64 = 8;
 pub struct Entry {
     /// First byte on the recorded disk.
     pub offset: u64,
-    /// Bytes written or discarded.
+    /// Bytes that were written or discarded.
     pub length: u64,
     /// A flush completed here.
     pub flush: bool,
@@ -40,7 +40,7 @@ pub struct Entry {
     pub fua: bool,
     /// It is a discard, and has no data.
     pub discard: bool,
-    /// Text of a mark.
+    /// Text of the mark, if it is one.
     pub mark: Option<String>,
     data_at: u64,
 }
@@ -49,7 +49,7 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Log {
     file: File,
-    /// The entries in order.
+    /// Its entries, in the order in which they were recorded.
     pub entries: Vec<Entry>,
 }
 

@@ -88,7 +88,7 @@ impl Target {
     }
 }
 
-/// Either kind of socket.
+/// A connection to either kind of socket.
 #[derive(Debug)]
 pub enum Stream {
     /// A connection to a Unix socket.
@@ -200,7 +200,7 @@ impl<R: Read> ReadNumbers for R {}
 /// What a server answers to an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionReply {
-    /// The option it answers.
+    /// The option that it answers.
     pub option: u32,
     /// Reply type; errors have bit 31 set.
     pub kind: u32,
@@ -218,7 +218,7 @@ pub fn greet(stream: &mut Stream, client_flags: u32) -> io::Result<u16> {
     Ok(flags)
 }
 
-/// Sends one option.
+/// Sends one option with its data.
 pub fn send_option(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
     let mut bytes = OPTION_MAGIC.to_be_bytes().to_vec();
     bytes.extend_from_slice(&option.to_be_bytes());
@@ -248,7 +248,7 @@ pub fn go_payload(export: &str) -> Vec<u8> {
     data
 }
 
-/// One request header.
+/// The header of one request, in the extended form of 28 bytes.
 pub fn request_header(flags: u16, command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
     let mut b = [0; 28];
     b[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -282,15 +282,15 @@ pub struct ExtendedChunk {
     pub done: bool,
     /// Kind; errors have bit 15 set.
     pub kind: u16,
-    /// The request's name.
+    /// The number by which the request is known.
     pub cookie: u64,
-    /// The request's offset.
+    /// First byte that the request is about.
     pub offset: u64,
     /// What the chunk carries, as its kind defines it.
     pub data: Vec<u8>,
 }
 
-/// Receives one chunk.
+/// Receives one chunk of a reply.
 pub fn receive_extended(stream: &mut Stream) -> io::Result<ExtendedChunk> {
     let magic = stream.u32()?;
     if magic != 0x6e8a_278c {
@@ -332,7 +332,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and negotiates.
+    /// Connects to an export, and negotiates until requests may follow.
     pub fn connect(target: &Target) -> io::Result<Client> {
         Client::connect_with_patience(target, Duration::from_secs(60))
     }
@@ -387,7 +387,7 @@ impl Client {
         Ok((self.stream, receiver))
     }
 
-    /// Sends one request.
+    /// Sends one request, and waits for nothing.
     pub fn send(
         &mut self,
         command: Command,
@@ -410,7 +410,7 @@ impl Client {
         Ok(self.receive()?.1)
     }
 
-    /// Reads and waits.
+    /// Reads, and waits for the answer.
     pub fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<Result<(), ServerError>> {
         let error = self.one(Command::Read, 0, offset, buffer.len() as u32, &[])?;
         if error == 0 {
@@ -419,22 +419,22 @@ impl Client {
         Ok(as_result(error))
     }
 
-    /// Writes and waits.
+    /// Writes, and waits for the answer.
     pub fn write(&mut self, offset: u64, bytes: &[u8], flags: u16) -> io::Result<Result<(), ServerError>> {
         self.one(Command::Write, flags, offset, bytes.len() as u32, bytes).map(as_result)
     }
 
-    /// Flushes and waits.
+    /// Flushes, and waits for the answer.
     pub fn flush(&mut self) -> io::Result<Result<(), ServerError>> {
         self.one(Command::Flush, 0, 0, 0, &[]).map(as_result)
     }
 
-    /// Trims and waits.
+    /// Trims, and waits for the answer.
     pub fn trim(&mut self, offset: u64, length: u32) -> io::Result<Result<(), ServerError>> {
         self.one(Command::Trim, 0, offset, length, &[]).map(as_result)
     }
 
-    /// Writes zeros and waits.
+    /// Writes zeros, and waits for the answer.
     pub fn zero(&mut self, offset: u64, length: u32, flags: u16) -> io::Result<Result<(), ServerError>> {
         self.one(Command::WriteZeroes, flags, offset, length, &[]).map(as_result)
     }

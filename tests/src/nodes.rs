@@ -18,7 +18,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `NAME=VALUE` of `scripts/guest/nodes.sh`.
+    /// Adds an option of `scripts/guest/nodes.sh`, written `NAME=VALUE`.
     pub fn option(mut self, assignment: &str) -> Machine {
         self.options.push(assignment.to_owned());
         self
@@ -52,12 +52,12 @@ impl Machine {
     }
 }
 
-/// One that has ended.
+/// A machine that has run and ended.
 #[derive(Debug)]
 pub struct Ran {
     /// What its script has put into `/out`.
     files: BTreeMap<String, Vec<u8>>,
-    /// What it said.
+    /// What it has written to its console.
     pub console: String,
 }
 
@@ -69,7 +69,7 @@ impl Ran {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// The same as JSON.
+    /// The content of a file in `/out`, read as JSON.
     #[track_caller]
     pub fn json(&self, name: &str) -> Value {
         let text = self.text(name);

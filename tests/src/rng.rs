@@ -5,7 +5,7 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// From a seed.
+    /// A generator that begins with this seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -19,7 +19,7 @@ impl Rng {
         Rng(since ^ (u64::from(std::process::id()) << 40)).next()
     }
 
-    /// Next 64 bits.
+    /// The next 64 bits.
     #[allow(clippy::should_implement_trait)] // not an iterator: it never ends
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

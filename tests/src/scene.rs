@@ -74,7 +74,7 @@ pub fn killed_while_writing_through(folder: &TempDir, tier: Tier, io: IoMode) ->
     (volume, options)
 }
 
-/// Either of them.
+/// Either of them, as the policy wants.
 #[track_caller]
 pub fn killed(folder: &TempDir, policy: &str, tier: Tier, io: IoMode) -> (Volume, LoadOptions) {
     match policy {

@@ -77,7 +77,7 @@ impl Bystanders {
         Bystanders { shared, threads }
     }
 
-    /// Reads that were compared.
+    /// How many reads were compared so far.
     pub fn reads(&self) -> u64 {
         self.shared.reads.load(Ordering::Relaxed)
     }

@@ -48,11 +48,11 @@ const EVENTS_MAX: usize = 60_000;
 /// Who serves the volume.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Its name, for people.
+    /// Name of the node, for people.
     pub node: String,
     /// The term that it serves.
     pub term: u64,
-    /// Where it takes clients.
+    /// Where the node takes clients.
     pub target: Target,
 }
 
@@ -70,7 +70,7 @@ pub struct Progress {
     pub sessions: u64,
     /// Sessions left because another node served.
     pub ghosts: u64,
-    /// Of those, still open.
+    /// How many of those are still open.
     pub ghosts_open: u64,
     /// Of all, those that were asked after the next owner had answered.
     pub probes: u64,
@@ -119,7 +119,7 @@ impl Follower {
         Follower { shared, recent, thread: Some(thread) }
     }
 
-    /// What it writes.
+    /// What it has written of late, for others to compare with.
     pub fn recent(&self) -> Recent {
         self.recent.clone()
     }
@@ -128,7 +128,7 @@ impl Follower {
         self.shared.lock().expect("the load does not panic")
     }
 
-    /// How far it is.
+    /// What has been done so far.
     pub fn progress(&self) -> Progress {
         self.lock().progress.clone()
     }
@@ -137,7 +137,7 @@ impl Follower {
         self.lock().wish = wish;
     }
 
-    /// It goes on.
+    /// The load goes on.
     pub fn load(&self) {
         self.wish(Wish::Load);
     }

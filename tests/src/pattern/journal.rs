@@ -22,14 +22,14 @@ pub enum Op {
     Zero,
     /// The range is trimmed; the product promises that it reads as zeros.
     Trim,
-    /// The client's barrier.
+    /// A flush, which is the client's barrier.
     Flush,
 }
 
 /// One line of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// A load begins.
+    /// A load begins, or goes on, with this journal.
     Begin {
         /// Identity of the journal; the same in all its `Begin`s.
         run: u64,
@@ -42,7 +42,7 @@ pub enum Record {
     },
     /// A request is about to be sent.
     Issue {
-        /// Its number; strictly grows.
+        /// Number of the request; it strictly grows.
         seq: u64,
         /// What it asks for.
         op: Op,
@@ -53,7 +53,7 @@ pub enum Record {
         /// How many bytes it is about.
         length: u64,
     },
-    /// A reply has arrived.
+    /// A reply to a request has arrived.
     Reply {
         /// Number of the request that it answers.
         seq: u64,
@@ -195,15 +195,15 @@ fn open_append(path: &Path) -> Result<File, String> {
 pub struct History {
     /// Identity of the journal, by which a load that goes on knows it.
     pub run: u64,
-    /// Area of the volume.
+    /// First byte of the area that loads keep to.
     pub area_from: u64,
     /// One past the area's last byte.
     pub area_to: u64,
     /// Every load of it kept its barriers apart from its writes.
     pub exact: bool,
-    /// Highest request number.
+    /// The highest number of a request.
     pub seq: u64,
-    /// Everything, in order.
+    /// All lines, in the order in which they were written.
     pub records: Vec<Record>,
 }
 

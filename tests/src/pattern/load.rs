@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What to send.
+/// What a load sends, and how long.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// Volume under test.
+    /// Where the volume under test is served.
     pub target: Target,
     /// Journal file; continued when it exists.
     pub journal: PathBuf,
     /// Bytes of the volume that are used; sector-aligned.
     pub area: Range<u64>,
-    /// Seed of all choices.
+    /// Seed of all choices: the same one makes the same requests.
     pub seed: u64,
     /// Connections at one time.
     pub connections: u32,
     /// Requests in flight on each connection.
     pub in_flight: u32,
-    /// Ends after this time.
+    /// The load ends after this time; none: it has no such end.
     pub time: Option<Duration>,
     /// Ends after so many requests.
     pub requests: Option<u64>,
@@ -72,7 +72,7 @@ impl LoadOptions {
 /// How a load ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// All requests answered.
+    /// All requests were answered.
     Finished(Totals),
     /// The server hung up or was killed; the journal says what was open then.
     ConnectionLost(Totals),
@@ -87,14 +87,14 @@ impl Ended {
     }
 }
 
-/// What was done.
+/// How much was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Requests that were sent.
     pub issued: u64,
-    /// Replies without error.
+    /// Replies that have no error.
     pub acknowledged: u64,
-    /// Replies with an error.
+    /// Replies that have an error.
     pub failed: u64,
     /// Flushes and FUA requests acknowledged.
     pub barriers: u64,

@@ -69,7 +69,7 @@ impl fmt::Display for Seen {
     }
 }
 
-/// Fills one sector.
+/// Fills one sector with the pattern of a write.
 pub fn fill_sector(sector: &mut [u8], run: u64, offset: u64, seq: u64) {
     debug_assert_eq!(sector.len() as u64, SECTOR_BYTES);
     sector[..8].copy_from_slice(&MAGIC);
@@ -85,14 +85,14 @@ pub fn fill_sector(sector: &mut [u8], run: u64, offset: u64, seq: u64) {
     sector[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Fills a write's payload.
+/// Fills all sectors of a write with its pattern.
 pub fn fill(payload: &mut [u8], run: u64, offset: u64, seq: u64) {
     for (i, sector) in payload.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
         fill_sector(sector, run, offset + i as u64 * SECTOR_BYTES, seq);
     }
 }
 
-/// Reads one sector back.
+/// What one sector holds that was read back.
 pub fn see(sector: &[u8], run: u64, offset: u64) -> Seen {
     if sector.iter().all(|&b| b == 0) {
         return Seen::Zeros;

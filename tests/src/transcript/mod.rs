@@ -26,7 +26,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Of the file `NAME.txt`.
+    /// An empty one, of the file `NAME.txt`.
     pub fn new(name: &'static str) -> Transcript {
         let text = format!(
             "# Recorded by tests/tests/transcripts.rs; rewritten by {VARIABLE}=write. What varies is a placeholder in <>.\n"
@@ -34,7 +34,7 @@ impl Transcript {
         Transcript { name, text, names: Names::default() }
     }
 
-    /// A new part.
+    /// Begins a new part under this title.
     pub fn part(&mut self, title: &str) {
         let _ = write!(self.text, "\n## {title}\n");
     }

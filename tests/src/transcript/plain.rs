@@ -41,7 +41,7 @@ impl Names {
         self.fields.contains(field) || field.rsplit_once('.').is_some_and(of)
     }
 
-    /// Text with placeholders.
+    /// The text with placeholders for what varies.
     pub fn settle(&mut self, text: &str) -> String {
         let lines = text.split('\n').map(|line| self.settle_line(line));
         lines.collect::<Vec<_>>().join("\n")
