@@ -187,7 +187,7 @@ pub enum ReplicaRole {
 }
 
 impl ReplicaRole {
-    /// The same word as in JSON.
+    /// The word that JSON has for it.
     pub fn word(self) -> &'static str {
         match self {
             ReplicaRole::Owner => "owner",
@@ -374,7 +374,7 @@ pub enum AddressState {
 }
 
 impl AddressState {
-    /// The same word as in JSON.
+    /// The word that JSON has for it.
     pub fn word(self) -> &'static str {
         match self {
             AddressState::Here => "here",
@@ -387,7 +387,7 @@ impl AddressState {
 /// An address at a glance, on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressReport {
-    /// With the bits of its network.
+    /// The address, with the bits of its network.
     pub address: String,
     /// The interface that has it here, or the one asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -420,6 +420,6 @@ pub struct AuditReport {
     pub volume: Option<String>,
     /// What was decided.
     pub action: String,
-    /// By whom, and what it means.
+    /// By whose word it was decided, and what that means.
     pub words: String,
 }

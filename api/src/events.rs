@@ -107,7 +107,7 @@ pub struct Happened {
     pub kind: String,
     /// How much it matters.
     pub severity: Severity,
-    /// To which volume, if to one.
+    /// Name of the volume that it happened to; none: it is not about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub volume: Option<String>,
     /// What happened, as a sentence for people.
@@ -129,7 +129,7 @@ impl Happened {
         self
     }
 
-    /// With a word for programs.
+    /// The same with one more detail, for programs.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Happened {
         self.details.insert(name.to_owned(), value.into());
         self

@@ -17,7 +17,7 @@ pub struct Line {
     /// Smallest of the seconds; left out where a step is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub min: Option<Vec<Option<f32>>>,
-    /// Largest of the seconds; likewise.
+    /// Largest of the seconds; left out where a step is one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub max: Option<Vec<Option<f32>>>,
 }

@@ -134,7 +134,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As in `near ens1 (clients)`.
+    /// The word that lines for people have for it, as in `near ens1 (clients)`.
     pub fn words(self) -> &'static str {
         match self {
             Role::Link => "links",
@@ -147,7 +147,7 @@ impl Role {
 /// A device that the daemon moves data through.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// As the kernel calls it.
+    /// Name of the device, as the kernel calls it.
     pub name: String,
     /// What the daemon has to do with it.
     pub role: Role,

@@ -72,7 +72,7 @@ pub struct Record {
     pub name: String,
     /// Its identity; also in the tier and in the marker.
     pub volume: VolumeId,
-    /// As given by the user, made absolute.
+    /// The backing's spec, as the user gave it, but absolute.
     pub backing: String,
     /// When it was created; the tier knows later sizes.
     pub size_bytes: u64,

@@ -68,7 +68,7 @@ pub struct PolicyReport {
 pub struct DestageReport {
     /// The way that the user asked for.
     pub requested: DestageName,
-    /// As it is: `ordered` or `journaled`.
+    /// The way that is followed now: `ordered` or `journaled`.
     pub effective: DestageName,
     /// Code of why it is done so.
     pub reason: String,
@@ -268,7 +268,7 @@ pub struct DoctorSummary {
     /// Sensors of the board, for the metrics alone: the doctor's own report has them.
     #[serde(skip)]
     pub sensors: Vec<Reading>,
-    /// Entries of the board's event log, likewise.
+    /// How many entries the board's event log has, for the metrics alone.
     #[serde(skip)]
     pub log_entries: Option<usize>,
 }

@@ -60,7 +60,7 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// For whom the volume has no list.
+    /// Whether the volume has no list, and takes every client with the role.
     pub fn is_any(&self) -> bool {
         *self == Clients::Any
     }
