@@ -30,7 +30,7 @@ impl Tree {
         self
     }
 
-    /// The same file at the earlier look.
+    /// What a file held at the earlier of two looks.
     pub fn earlier(self, path: &str, content: &str) -> Tree {
         let tree = self.file(&format!("{RECORDED}/earlier/seconds"), "60");
         tree.file(&format!("{RECORDED}/earlier{path}"), content)

@@ -54,7 +54,7 @@ pub struct Seals {
 }
 
 impl Seals {
-    /// Of the node with this identity.
+    /// Seals of the node that has this identity.
     pub fn new(identity: &Identity) -> Result<Seals> {
         let provider = rustls::crypto::ring::default_provider();
         let key = provider.key_provider.load_private_key(identity.key.clone_key());

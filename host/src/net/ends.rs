@@ -52,7 +52,7 @@ pub struct Session {
     pub round_trip_us: Option<u32>,
     /// Segments with payload that were sent.
     pub segments: u64,
-    /// Of these, sent once more.
+    /// How many of these segments were sent once more.
     pub resent: u64,
     /// Bytes of a packet that the kernel takes the way to carry.
     pub path_mtu: u32,

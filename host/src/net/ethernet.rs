@@ -93,7 +93,7 @@ pub struct Coalescing {
     pub rx_usecs: u32,
     /// How many received packets it waits for.
     pub rx_frames: u32,
-    /// The same for what was sent.
+    /// The driver decides by the load of what is sent.
     pub adaptive_tx: bool,
     /// How long it waits after a packet was sent, in microseconds.
     pub tx_usecs: u32,

@@ -200,7 +200,7 @@ pub struct Interrupt {
 /// A memory module, or an empty slot for one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryModule {
-    /// As the board names it.
+    /// Name of the slot, as the board has it.
     pub slot: String,
     /// Name of its bank, often the channel's.
     pub bank: String,
