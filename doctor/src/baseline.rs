@@ -148,7 +148,7 @@ impl Difference {
 type Kept = (String, Item, Better);
 
 impl Baseline {
-    /// Of a host as it is.
+    /// The baseline of a host as it is now.
     pub fn of(host: &Host) -> Baseline {
         let items = kept(host).into_iter().map(|(name, item, _)| (name, item));
         Baseline {

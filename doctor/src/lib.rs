@@ -46,7 +46,7 @@ pub struct Host {
     pub system: System,
     /// What it is made of.
     pub topology: Topology,
-    /// Of its network what no file shows.
+    /// What no file shows of its network.
     pub net: Net,
     /// What it has counted until now, and a while before: what grows is told by these.
     pub counters: Counters,

@@ -131,7 +131,7 @@ impl Report {
         report.spoken(language)
     }
 
-    /// The same in a language.
+    /// The same report with all its sentences in this language.
     #[must_use]
     pub fn spoken(mut self, language: Language) -> Report {
         for said in &mut self.findings {

@@ -26,7 +26,7 @@ pub struct Hop {
     pub text: Sentence,
     /// Bytes a second that it can carry. None: not known; such a hop is shown, and bounds nothing.
     pub capacity: Option<f64>,
-    /// Of these, what others use.
+    /// Bytes a second of these that others use.
     pub other: f64,
     /// Bytes that pass it for each byte delivered.
     pub multiplicity: f64,
@@ -57,7 +57,7 @@ impl Hop {
 /// The hops of one path.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Chain {
-    /// In the order in which bytes pass.
+    /// The hops, in the order in which bytes pass them.
     pub hops: Vec<Hop>,
 }
 

@@ -43,7 +43,7 @@ fn relation(a: &CpuPlace, b: Cpu, b_place: &CpuPlace) -> Relation {
     }
 }
 
-/// Of the samples, in nanoseconds.
+/// How long one way between two CPUs takes, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct OneWay {
     /// The fastest of the samples.

@@ -31,7 +31,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The same for the other end.
+    /// The same pair as the other end has it.
     pub fn seen_from_there(self) -> Pair {
         Pair { own: self.peer, peer: self.own, port: self.port, calls: !self.calls }
     }
@@ -74,7 +74,7 @@ pub struct Tcp {
     pub round_trip_us: Option<u32>,
     /// Segments with payload that this end has sent.
     pub segments: u64,
-    /// Of these, sent once more.
+    /// How many of these segments were sent once more.
     pub resent: u64,
     /// Bytes of a packet that this end's kernel takes the way to carry: the least.
     pub path_mtu: u32,
@@ -163,7 +163,7 @@ impl Looked {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Channel {
-    /// Of this end, where that is known.
+    /// Address of this end, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub own: Option<IpAddr>,
     /// Address of the other end, where that is known.

@@ -94,7 +94,7 @@ impl What {
 pub struct Rate {
     /// What it is that was counted.
     pub what: What,
-    /// Of which part of the host.
+    /// The part of the host that it was counted of.
     pub of: String,
     /// The file or counter that showed it.
     pub source: String,

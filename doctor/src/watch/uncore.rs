@@ -20,7 +20,7 @@ pub(super) const LINE_BYTES: f64 = 64.0;
 pub struct Plan {
     /// What it is that it counts.
     pub what: What,
-    /// Of which part of the host.
+    /// The part of the host that it counts for.
     pub of: String,
     /// Counter and event, for people.
     pub source: String,
