@@ -34,7 +34,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// By this socket, or the usual one.
+    /// A client of the daemon at this socket; none: at the usual one.
     pub fn new(socket: Option<PathBuf>) -> Client {
         Client { socket: socket.unwrap_or_else(forebay_api::paths::api_socket) }
     }
@@ -161,7 +161,7 @@ fn parse_answer(answer: &[u8]) -> Result<(u16, &[u8])> {
     }
 }
 
-/// Of a volume, in the API.
+/// Path of a volume in the API, with what follows its name.
 pub fn volume_path(name: &str, rest: &str) -> String {
     // A name that is none must not become another path; the daemon says that there is no such volume.
     let plain: String =
