@@ -129,13 +129,13 @@ impl Addresses {
         own_address(client).is_some_and(|own| moving.values().any(|ip| *ip == own))
     }
 
-    /// Of a volume, if it has one.
+    /// Address by which clients reach a volume; none: it has none.
     pub fn ip_of(&self, volume: VolumeId) -> Option<IpAddr> {
         let report = self.report(volume)?;
         report.address.split('/').next()?.parse().ok()
     }
 
-    /// Of a volume, if it has one.
+    /// What is told of a volume's address; none: it has none.
     pub fn report(&self, volume: VolumeId) -> Option<AddressReport> {
         self.shown.lock().expect("nobody panics while holding it").get(&volume).cloned()
     }

@@ -101,7 +101,7 @@ pub enum Image {
     Nbd {
         /// Size of the export in bytes, as it was when it was opened.
         size_bytes: u64,
-        /// To be waited before the first write.
+        /// How long is waited before the first write; none: not at all.
         quiet: Option<std::time::Duration>,
     },
 }

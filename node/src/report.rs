@@ -75,7 +75,7 @@ pub fn volume_running(
     }
 }
 
-/// Of a volume that does not run.
+/// What is told of a volume that does not run.
 pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: &str, problem: &str) -> VolumeReport {
     let (size_bytes, policy) = (record.size_bytes, record.policy);
     VolumeReport {

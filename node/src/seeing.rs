@@ -43,7 +43,7 @@ pub const RESUMED_MAX: usize = 1000;
 pub struct Latest {
     /// Which second it is, since 1970.
     pub at: u64,
-    /// Of each volume, by name.
+    /// Figures of each volume, by its name.
     pub volumes: BTreeMap<String, Values>,
     /// Figures of the node itself.
     pub node: Values,

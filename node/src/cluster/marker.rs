@@ -93,7 +93,7 @@ impl ImageMarker {
         }
     }
 
-    /// Of a volume that was deleted.
+    /// Removes the marker of a volume that was deleted; another volume's stays.
     pub(super) fn remove(&self, volume: VolumeId) -> Result<()> {
         match Marker::load(&self.path)? {
             Some(marker) if marker.volume == volume => Ok(remove_durably(&self.path)?),

@@ -56,7 +56,7 @@ const FRAMES_DEFAULT_BYTES: u64 = 64 << 20;
 pub struct Place {
     /// Volume records and tiers, in the state folder.
     pub store: Store,
-    /// Of the tmpfs for memory tiers.
+    /// Size of the tmpfs for memory tiers, in bytes, where it is mounted here.
     pub shm_size: Option<u64>,
     /// Where the shard with the links is, and so the memory of all volumes.
     pub placement: Arc<Placement>,

@@ -12,7 +12,7 @@ use forebay_api::record::VolumeId;
 use forebay_doctor::peer::{Pair, Side};
 use serde::{Deserialize, Serialize};
 
-/// Of asks and their answers.
+/// Version of asks and of their answers.
 pub const VERSION: u32 = 2;
 const _: () = assert!(VERSION <= words::VERSION_READ);
 

@@ -46,7 +46,7 @@ const WATCH_LINE_BYTES_MAX: usize = 16 << 20;
 pub struct EtcdConfig {
     /// Where its members listen for clients.
     pub endpoints: Vec<Endpoint>,
-    /// For members that want TLS.
+    /// Certificate and authorities for members that want TLS.
     pub tls: Option<TlsFiles>,
     /// Name and password, where etcd has users.
     pub user: Option<(String, String)>,

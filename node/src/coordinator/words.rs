@@ -384,7 +384,7 @@ pub enum Wish {
     },
     /// Destage everything, and leave the backing unchanged.
     Hold {
-        /// For so long at most.
+        /// How many seconds it is held, at most.
         seconds: u64,
     },
     /// End a hold, or a drain that keeps the backing complete.
@@ -538,7 +538,7 @@ pub struct AuditLine {
     pub volume: Option<VolumeId>,
     /// What was done, such as `accept-loss`.
     pub action: Code,
-    /// By whose word, and what it cost.
+    /// By whose word it was decided, and what it cost.
     pub words: Line,
 }
 

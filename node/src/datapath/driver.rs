@@ -127,7 +127,7 @@ pub enum ToDriver {
         /// The promise from now on.
         flush: Flush,
     },
-    /// For the ownership of all volumes.
+    /// Something has happened that the ownership of all volumes is to know.
     TellAll(ownership::Event),
     /// The address by which clients reach a volume has changed: their sessions end, and they come again by the new one.
     EndClients {
@@ -145,7 +145,7 @@ pub enum ToDriver {
         /// Open, locked for the term; or why it is not.
         opened: Result<OpenedBacking, BackingAnswer>,
     },
-    /// For its ownership, from an operator.
+    /// A command of an operator for a volume's ownership.
     Command {
         /// The volume that it is about.
         volume: VolumeId,

@@ -145,7 +145,7 @@ pub enum ToShard {
     Moved {
         /// The volume's identity in the cluster.
         volume: VolumeId,
-        /// As which it was attached.
+        /// Key under which the volume was attached.
         key: VolumeKey,
         /// The client, and what it has asked.
         client: Box<Packed>,

@@ -126,7 +126,7 @@ pub struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    /// For an answer of this plan.
+    /// An empty collector for an answer of this plan.
     pub fn new(plan: Plan, kind: Kind, series: &'a [usize]) -> Collector<'a> {
         assert!(series.iter().all(|&place| place < SERIES_MAX));
         let steps = (plan.to - plan.from) / plan.step_s;

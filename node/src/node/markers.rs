@@ -37,7 +37,7 @@ impl MarkerFile {
         MarkerFile { path, is_final: Mutex::new(false) }
     }
 
-    /// Of a volume that does not run.
+    /// The marker of a volume that does not run; none: its backing's spec cannot be read.
     pub(super) fn of(store: &Store, record: &Record) -> Option<MarkerFile> {
         let spec = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?;
         let device = |path: &&std::path::Path| {

@@ -33,7 +33,7 @@ pub enum Asked {
     },
     /// The coordinator was seen to have gone back (C6).
     RewindNoticed {
-        /// By the ownership of this volume.
+        /// The volume whose ownership has seen it.
         volume: VolumeId,
         /// As the answer to a question of then.
         sent: Instant,
