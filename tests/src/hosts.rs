@@ -342,7 +342,7 @@ impl Network {
         }
     }
 
-    /// The same on one link.
+    /// From now on nothing of one host arrives at the other by this link.
     #[track_caller]
     pub fn silence_link(&mut self, from: usize, to: usize, link: u8) {
         assert_ne!(from, to, "a host hears itself");

@@ -58,7 +58,7 @@ pub struct Log {
 pub struct Cut {
     /// Entries of the tier's recording before this one had been sent.
     pub tier: usize,
-    /// The same of the backing's recording.
+    /// Entries of the backing's recording before this one had been sent.
     pub backing: usize,
     /// What becomes of those that were not certainly on the media.
     pub keep: Keep,

@@ -124,7 +124,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Of what is there now.
+    /// The files below a folder, as they are now.
     #[track_caller]
     pub fn of(folder: &Path) -> Snapshot {
         let read = |path: PathBuf| {
