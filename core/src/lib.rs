@@ -7,11 +7,13 @@ extern crate alloc;
 extern crate std;
 
 pub mod api;
+mod block_map;
 pub mod cluster;
 pub mod fence;
 pub mod format;
 pub mod log;
 pub mod ownership;
+mod ranges;
 pub mod record;
 pub mod roles;
 pub mod seen;

@@ -4,13 +4,16 @@
 //! Nothing here reads: whoever reads a tier tells what its segments show, in any order. What is damage to a start, which then
 //! refuses the tier, is a remark to whoever wants all that is left.
 
+mod kept;
+
 use crate::format::{Batch, Descriptor, Kind, Summary, TierLayout};
+use crate::ranges::ZeroMap;
 use crate::types::*;
-use crate::volume::ranges::ZeroMap;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-pub use crate::volume::Kept;
+pub use kept::Kept;
+pub(crate) use kept::Reach;
 
 /// What says which records a segment of a flash tier holds (R3, R4).
 #[derive(Debug)]

@@ -11,8 +11,8 @@
 
 use super::KEPT_COUNT_MAX;
 use super::histogram::{class_of, edge_above};
+use crate::block_map::BlockMap;
 use crate::types::{BLOCK_BYTES, BlockIndex};
-use crate::volume::block_map::BlockMap;
 use alloc::vec;
 use alloc::vec::Vec;
 

@@ -13,8 +13,8 @@
 //! and only those touched again there, or remembered by the ghost table, reach the main queue. One sequential pass
 //! therefore displaces the probation queue and nothing else.
 
-use super::block_map::BlockMap;
 use super::chunked::Chunked;
+use crate::block_map::BlockMap;
 use crate::types::*;
 use alloc::vec;
 use alloc::vec::Vec;

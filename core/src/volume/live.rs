@@ -8,11 +8,11 @@
 //! only if its position is not 0; the destage cursor points at the first record that is not yet collected. A superseded
 //! record that must stay ([`LiveLog::keep_above`]) is in the list and in no chain: nobody reads it, it is only sent.
 
-use super::block_map::{self, BlockMap};
 use super::chunked::Chunked;
 use super::free_ids::FreeIds;
-use super::ranges::ZeroMap;
+use crate::block_map::{self, BlockMap};
 use crate::format::{Descriptor, Kind, RANGES_MAX, TIER_BLOCKS_MAX};
+use crate::ranges::ZeroMap;
 use crate::types::*;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -18,7 +18,7 @@
 //! - **log**: [`positions`] how far it is, [`groups`] the barriers in it, [`live`] its records in order and by block, [`free_ids`]
 //!   numbers for those without a payload, [`append`] how they come into it, [`identity`] what they are marked with;
 //! - **tier**: [`flash`] places on one of flash, [`tier_state`] whether it works, [`checkpoint`] what changes slowly,
-//!   [`recover`] from a tier to this state, [`kept`] what a member's finds needed, [`rewrite`] making durable what that keeps;
+//!   [`recover`] from a tier to this state, [`Kept`](crate::log::Kept) what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! - **memory**: [`frames`] and the read cache, [`shares`] who may take how much of it;
 //! - **clients**: [`acks`] who waits for what, [`mod@write`] admission and unaligned edges, [`read`] resolving and filling, [`ready`]
 //!   when a client may see it;
@@ -36,7 +36,6 @@ mod acks;
 mod agreeing;
 mod ahead;
 mod append;
-pub(crate) mod block_map;
 mod changes;
 mod checkpoint;
 mod chunked;
@@ -50,7 +49,6 @@ mod free_ids;
 mod groups;
 mod identity;
 mod journal;
-mod kept;
 mod largest;
 mod lease;
 mod live;
@@ -61,7 +59,6 @@ mod operations;
 mod pace;
 mod pins;
 mod positions;
-pub(crate) mod ranges;
 mod read;
 mod ready;
 mod recorder;
@@ -89,7 +86,6 @@ pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 pub use former::KeptCache;
 use frames::FramePool;
-pub use kept::Kept;
 pub use largest::request_bytes_max;
 use live::LiveLog;
 use operations::Op;

@@ -11,11 +11,11 @@
 //!
 //! Left to others: who may still write, and what proves that it cannot (ownership).
 
-use super::kept::Reach;
 use super::live::State;
 use super::*;
 use crate::cluster::{PINS_MAX, Pin};
 use crate::format::Kind;
+use crate::log::Reach;
 use crate::record::UNFENCED_MAX;
 use alloc::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ struct Open {
     waits: bool,
 }
 
-/// Requests by their ids: open addressing with linear probing, as [`super::block_map`] does it.
+/// Requests by their ids: open addressing with linear probing, as [`crate::block_map`] does it.
 #[derive(Debug)]
 struct OpenRequests {
     places: Vec<Option<Open>>,

@@ -23,12 +23,11 @@ mod segments;
 use self::segments::Segments;
 pub(super) use self::segments::ToRewrite;
 use super::flash::{following_number, segment_number};
-use super::kept::Kept;
 use super::live::{NONE, State};
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
-use crate::log::{self, FoundBatch, FoundBatches, Witness};
+use crate::log::{self, FoundBatch, FoundBatches, Kept, Witness};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Metadata blocks read at one time: 4 MiB.

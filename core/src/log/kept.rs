@@ -9,9 +9,9 @@
 //!
 //! Pinned are whole blocks: a backing may write no less. The rest of a zeroed range that reaches beyond them is history.
 
-use super::ranges::ZeroMap;
 use crate::cluster::{PINS_MAX, Pin};
 use crate::format::{Descriptor, Kind, Standing};
+use crate::ranges::ZeroMap;
 use crate::types::*;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -43,23 +43,23 @@ fn range(descriptor: &Descriptor) -> (BlockIndex, u64) {
 
 /// How far the group goes that a pinned window begins or ends in (W17): asked record by record, in log order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reach {
-    pub(super) pin: Pin,
+pub(crate) struct Reach {
+    pub(crate) pin: Pin,
     first: Option<Group>,
     last: Option<Group>,
     /// A record of another group came behind it.
     ended: bool,
     /// The last record that is pinned with the window.
-    pub(super) through: Lsn,
+    pub(crate) through: Lsn,
 }
 
 impl Reach {
-    pub(super) fn of(pin: Pin) -> Reach {
+    pub(crate) fn of(pin: Pin) -> Reach {
         Reach { pin, first: None, last: None, ended: false, through: pin.through }
     }
 
     /// The blocks of this record are pinned.
-    pub(super) fn pins(&mut self, record: &Descriptor) -> bool {
+    pub(crate) fn pins(&mut self, record: &Descriptor) -> bool {
         if record.lsn <= self.pin.above {
             return false;
         }
@@ -110,11 +110,11 @@ impl Kept {
     }
 
     /// All members are known to hold everything up to here.
-    pub(super) fn committed(&self) -> Lsn {
+    pub(crate) fn committed(&self) -> Lsn {
         self.committed
     }
 
-    pub(super) fn is_in_window(&self, lsn: Lsn) -> bool {
+    pub(crate) fn is_in_window(&self, lsn: Lsn) -> bool {
         self.windows.iter().any(|&(above, through)| above < lsn && lsn <= through)
     }
 
@@ -165,7 +165,7 @@ impl Kept {
     }
 
     /// The ranges of a record that is durable in the backing which are not pinned: of them it says nothing any more.
-    pub(super) fn unpinned(&self, record: &Descriptor) -> Vec<(BlockIndex, u64)> {
+    pub(crate) fn unpinned(&self, record: &Descriptor) -> Vec<(BlockIndex, u64)> {
         self.parts(record, false)
     }
 
