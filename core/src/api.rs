@@ -15,7 +15,8 @@
 //! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
-use crate::cluster::{Config, Envelope, Flushed, Incarnation, LogMessage, LogState, Mark, Message, NodeId, Refusal};
+use crate::cluster::{Config, Flushed, Incarnation, LogState, Mark, NodeId};
+use crate::message::{Envelope, LogMessage, Message, Refusal};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
 use alloc::boxed::Box;
@@ -295,7 +296,7 @@ pub enum PeerFailure {
     /// It moves, and for seconds it has held nothing in the time that the others, or its bytes on a slow link, take.
     Slow,
     /// It refused for this reason.
-    Refused(crate::cluster::Refusal),
+    Refused(crate::message::Refusal),
 }
 
 /// What the volume tells ownership.

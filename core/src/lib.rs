@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod fence;
 pub mod format;
 pub mod log;
+pub mod message;
 pub mod ownership;
 mod ranges;
 pub mod record;

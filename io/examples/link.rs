@@ -11,7 +11,8 @@
 //! Each prints a line of JSON every 200 ms, with the longest time in which nothing got on: the stream is in order, so it
 //! waits for the oldest message that is missing.
 
-use forebay_core::cluster::{Config, Envelope, Held, Host, Incarnation, LogMessage, MarkNumber, Message, NodeId, Room};
+use forebay_core::cluster::{Config, Host, Incarnation, MarkNumber, NodeId};
+use forebay_core::message::{Envelope, Held, LogMessage, Message, Room};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;

@@ -26,7 +26,8 @@
 
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Outcome};
-use forebay_core::cluster::{Envelope, Held, Host, LogMessage, MarkNumber, Message, OwnershipMessage, Room};
+use forebay_core::cluster::{Host, MarkNumber};
+use forebay_core::message::{Envelope, Held, LogMessage, Message, OwnershipMessage, Room};
 use forebay_core::ownership::Ownership;
 use forebay_core::types::{Lsn, OpId, Term};
 use std::collections::HashSet;

@@ -5,6 +5,7 @@ use super::own::Phase;
 use super::{Asking, Command, CommandError, Effect, Override, Ownership, Role};
 use crate::api::Order;
 use crate::cluster::*;
+use crate::message::*;
 use crate::record::MEMBERS_MAX;
 use crate::types::*;
 use alloc::vec::Vec;

@@ -4,6 +4,7 @@ use super::coordinator::Stage;
 use super::{Effect, Override, Ownership, Role};
 use crate::api::Order;
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 use alloc::vec::Vec;
 

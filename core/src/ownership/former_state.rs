@@ -4,6 +4,7 @@
 use super::{Ownership, Role};
 use crate::api::Figures;
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 
 impl Ownership {

@@ -7,6 +7,7 @@
 use super::coordinator::{Change, Stage};
 use super::{CommandError, Effect, Override, Ownership, Role};
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;

@@ -54,6 +54,7 @@ pub use status::{Counters, Reason, State, Status};
 
 use crate::api::{Figures, Order, Report};
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -7,6 +7,7 @@ use super::take::Sealing;
 use super::{Answer, Candidate, CommandError, Effect, Ownership, Requested, Role};
 use crate::api::Order;
 use crate::cluster::*;
+use crate::message::*;
 use crate::ownership::commands::{Goal, GoalStage, Guest};
 use crate::record::{MEMBERS_MAX, UNFENCED_MAX};
 use crate::types::*;

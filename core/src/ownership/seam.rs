@@ -10,6 +10,7 @@
 
 use crate::api::{Figures, Order, Report};
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 use alloc::vec::Vec;
 

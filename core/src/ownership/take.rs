@@ -4,6 +4,7 @@ use super::own::{OwnBacking, Owning, Phase};
 use super::{BackingAnswer, Effect, Ownership, Role};
 use crate::api::{Order, Own};
 use crate::cluster::*;
+use crate::message::*;
 use crate::types::*;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;

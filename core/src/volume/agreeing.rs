@@ -8,7 +8,7 @@
 //! Left to others: whom to ask and to fetch from (ownership), the sending ([`super::stream`]).
 
 use super::*;
-use crate::cluster::{Envelope, LogMessage};
+use crate::message::{Envelope, LogMessage};
 
 /// What an owner fetches before the tail is fixed (T3).
 #[derive(Clone, Copy, Debug)]

@@ -13,8 +13,8 @@
 //! Left to others: who the former owner is (ownership), the checksums of what is sent (the executor).
 
 use super::*;
-use crate::cluster::{ASK_BLOCKS_MAX, Envelope, LogMessage};
 use crate::format::{Descriptor, Kind};
+use crate::message::{ASK_BLOCKS_MAX, Envelope, LogMessage};
 
 /// The former owner's working set has come over by then, or is not wanted any more.
 const ASK_TIME: Duration = Duration::from_secs(600);

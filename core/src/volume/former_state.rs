@@ -9,7 +9,8 @@
 //! Left to others: what becomes of the node's part in the volume (ownership).
 
 use super::*;
-use crate::cluster::{Envelope, LogMessage, MarkNumber};
+use crate::cluster::MarkNumber;
+use crate::message::{Envelope, LogMessage};
 
 /// An owner tells each peer so often what it has heard from it.
 const SAID_EVERY: Duration = Duration::from_millis(500);

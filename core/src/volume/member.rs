@@ -12,8 +12,9 @@
 use super::append::SEGMENTS_KEPT_FREE;
 use super::live::State;
 use super::*;
-use crate::cluster::{Envelope, Held, LogMessage, Mark, Message, Refusal, Room};
+use crate::cluster::Mark;
 use crate::format::{Descriptor, Kind};
+use crate::message::{Envelope, Held, LogMessage, Message, Refusal, Room};
 use alloc::collections::BTreeMap;
 
 /// An `Append` of the owner.

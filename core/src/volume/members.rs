@@ -9,7 +9,8 @@
 
 use super::stream::Stream;
 use super::*;
-use crate::cluster::{MarkNumber, Room};
+use crate::cluster::MarkNumber;
+use crate::message::Room;
 
 /// Another node that gets the log: a member or a learner.
 pub(super) struct Peer {

@@ -10,7 +10,7 @@
 
 use super::live::Found;
 use super::*;
-use crate::cluster::ASK_BLOCKS_MAX;
+use crate::message::ASK_BLOCKS_MAX;
 use smallvec::SmallVec;
 
 /// For whom a read is done.

@@ -14,8 +14,9 @@ use super::frames::Owner;
 use super::members::Peer;
 use super::pace::Pace;
 use super::*;
-use crate::cluster::{Envelope, Held, LogMessage, MarkNumber, Message};
+use crate::cluster::MarkNumber;
 use crate::format::Descriptor;
+use crate::message::{Envelope, Held, LogMessage, Message};
 
 /// Payload blocks in one message at most: 256 KiB.
 const MESSAGE_BLOCKS_MAX: usize = 64;

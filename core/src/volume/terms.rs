@@ -8,7 +8,8 @@
 //! Left to others: the agreement by which a term begins ([`super::agreeing`]), the log itself ([`super::member`], [`super::stream`]), reads without a lease ([`super::read`]).
 
 use super::*;
-use crate::cluster::{Config, Envelope, LogMessage, MarkNumber, Refusal};
+use crate::cluster::{Config, MarkNumber};
+use crate::message::{Envelope, LogMessage, Refusal};
 
 impl Volume {
     /// Set-up of a volume that several nodes keep.

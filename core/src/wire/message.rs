@@ -3,6 +3,7 @@
 use super::{Bytes, PAYLOAD_BLOCKS_MAX, RECORDS_MAX, code, of_code, put_host, put_u16, put_u32, put_u64};
 use crate::cluster::*;
 use crate::format::{DESCRIPTOR_BYTES, Descriptor, Kind, Reason, payload_checksum};
+use crate::message::*;
 use crate::types::*;
 use alloc::vec::Vec;
 

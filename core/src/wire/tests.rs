@@ -7,6 +7,7 @@
 use super::*;
 use crate::cluster::*;
 use crate::format::{Descriptor, Kind, TIER_BLOCK_BYTES, payload_checksum};
+use crate::message::*;
 use std::string::String;
 use std::vec;
 

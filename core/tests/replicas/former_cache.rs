@@ -4,7 +4,8 @@ use crate::story::KINDS;
 use crate::weather::FAIR;
 use crate::world::{BLOCKS, Make, World};
 use forebay_core::api::{Order, Own, Report};
-use forebay_core::cluster::{Config, Flushed, LogMessage, LogState, Message};
+use forebay_core::cluster::{Config, Flushed, LogState};
+use forebay_core::message::{LogMessage, Message};
 use forebay_core::status::FormerStatus;
 use forebay_core::types::*;
 

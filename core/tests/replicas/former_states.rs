@@ -5,6 +5,7 @@ use crate::weather::FAIR;
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::status::Phase;
 use forebay_core::types::*;
 

@@ -4,6 +4,7 @@ use crate::weather::{FAIR, ROUGH, Weather};
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::status::{BackingState, Phase, Policy, Reason};
 use forebay_core::types::*;
 

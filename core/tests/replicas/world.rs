@@ -6,6 +6,7 @@ use crate::weather::{Chance, Weather};
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
+use forebay_core::message::*;
 use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;

@@ -7,6 +7,7 @@
 
 use forebay_core::api::{Order, Own, PeerFailure, Report};
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::wire::encode_message;
 
 /// Where canonical bytes are put.

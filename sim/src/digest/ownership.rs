@@ -75,6 +75,7 @@ mod tests {
     use super::*;
     use forebay_core::api::{Order, Own};
     use forebay_core::cluster::*;
+    use forebay_core::message::*;
     use forebay_core::types::*;
     use std::collections::BTreeSet;
 

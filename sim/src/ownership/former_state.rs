@@ -7,6 +7,7 @@ use super::oracle::{violated, withdrawn};
 use super::volume::{BackingWrite, PutBack, Tier};
 use super::{Item, MS, Node, Process, World};
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::types::*;
 
 /// An owner says every 500 ms what it has heard; messages may get lost.

@@ -22,6 +22,7 @@ use chaos::Chaos;
 use coordinator::{Coordinator, Transaction};
 use forebay_core::api::Report;
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::ownership::*;
 use forebay_core::types::*;
 use oracle::{Oracle, violated, withdrawn};

@@ -5,6 +5,7 @@ use super::{MS, Setup, World};
 use crate::random::Random;
 use forebay_core::api::Report;
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::ownership::*;
 use forebay_core::record::UNFENCED_MAX;
 use forebay_core::types::*;

@@ -3,6 +3,7 @@
 
 use forebay_core::api::{Figures, Order, Own, PeerFailure, Report};
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::record::UNFENCED_MAX;
 use forebay_core::types::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -66,6 +66,7 @@ use effects::{Op, OpKind};
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
+use forebay_core::message::*;
 use forebay_core::ownership::BackingAnswer;
 use forebay_core::status::{ControlError, DestageMode, Phase, Policy, Reason};
 use forebay_core::types::*;

@@ -1,7 +1,7 @@
 //! Whoever has no business here is sent away with a reason, counted, and costs nobody else anything.
 
 use super::*;
-use forebay_core::cluster::{Held, Room};
+use forebay_core::message::{Held, Room};
 use forebay_core::roles::Role;
 use rcgen::{SanType, date_time_ymd};
 use std::io::{Read, Write};
