@@ -67,21 +67,6 @@ pub enum Request {
     },
 }
 
-/// Why an operation of the executor failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IoError {
-    /// The device or file reported an error (EIO and the like).
-    Failed,
-    /// No room left on the device (ENOSPC, EDQUOT).
-    NoSpace,
-    /// The device is gone (ENODEV, ESTALE, connection lost).
-    Gone,
-    /// The bytes read do not match the checksum that was given.
-    Checksum,
-    /// The device does not support the operation (a hole or zero request).
-    Unsupported,
-}
-
 /// How an operation ended, and what it brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -118,7 +118,7 @@ pub enum BackingState {
     /// Held unchanged for a backup or snapshot.
     Held,
     /// The last operation failed; it is tried again, everything unsynced is rewritten.
-    Failing(crate::api::IoError),
+    Failing(IoError),
 }
 
 /// Where a volume is in its life.

@@ -24,6 +24,21 @@ pub fn is_a_size(bytes: u64) -> bool {
     (SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(SECTOR_BYTES)
 }
 
+/// Why an operation of the executor failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IoError {
+    /// The device or file reported an error (EIO and the like).
+    Failed,
+    /// No room left on the device (ENOSPC, EDQUOT).
+    NoSpace,
+    /// The device is gone (ENODEV, ESTALE, connection lost).
+    Gone,
+    /// The bytes read do not match the checksum that was given.
+    Checksum,
+    /// The device does not support the operation (a hole or zero request).
+    Unsupported,
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*

@@ -12,8 +12,8 @@
 //! waits for the oldest message that is missing.
 
 use forebay_core::cluster::{Config, Host, Incarnation, MarkNumber, NodeId};
-use forebay_core::message::{Envelope, Held, LogMessage, Message, Room};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
+use forebay_core::message::{Envelope, Held, LogMessage, Message, Room};
 use forebay_core::types::*;
 use forebay_core::wire::NodeName;
 use forebay_io::link::*;

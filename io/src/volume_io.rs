@@ -19,7 +19,7 @@ use crate::operation::{Operation, OperationKind};
 use crate::reactor::Reactor;
 use crate::stats::{DeviceStats, OperationStats};
 use crate::tier::Tier;
-use forebay_core::api::{Check, Checks, Effect, Event, IoError, Outcome, Part, Source};
+use forebay_core::api::{Check, Checks, Effect, Event, Outcome, Part, Source};
 use forebay_core::format::{Superblock, TIER_BLOCK_BYTES, payload_checksum};
 use forebay_core::types::*;
 use slab::Slab;

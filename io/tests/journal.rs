@@ -1,6 +1,6 @@
 //! Batches written as core writes them, cut and damaged in every place, and replayed: whole or not at all.
 
-use forebay_core::api::{Check, Effect, Event, IoError, Outcome, Part};
+use forebay_core::api::{Check, Effect, Event, Outcome, Part};
 use forebay_core::format::{
     Descriptor, JOURNAL_HEAD_BYTES, JournalBatch, Kind, Superblock, TIER_BLOCK_BYTES, TierLayout, Version, crc32c,
     payload_checksum,

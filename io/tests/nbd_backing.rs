@@ -1,6 +1,6 @@
 //! NBD exports as backings, against real servers (nbdkit, qemu-nbd) and in both modes of the reactor.
 
-use forebay_core::api::{Effect, Event, IoError, Outcome, Part};
+use forebay_core::api::{Effect, Event, Outcome, Part};
 use forebay_core::format::{Superblock, TierLayout, Version};
 use forebay_core::types::*;
 use forebay_io::clock::until;

@@ -1,6 +1,6 @@
 //! Effects on real tiers and backings, in both modes of the reactor and on both kinds of tier.
 
-use forebay_core::api::{Check, Checks, Effect, Event, IoError, Outcome, Part, Source};
+use forebay_core::api::{Check, Checks, Effect, Event, Outcome, Part, Source};
 use forebay_core::format::{Superblock, TierKind, TierLayout, Version, payload_checksum};
 use forebay_core::types::*;
 use forebay_io::clock::until;

@@ -8,9 +8,8 @@ use forebay_api::record::Record;
 use forebay_api::status::{
     BackingReport, DestageReport, DirtyReport, PolicyReport, Positions, TierReport, VolumeReport,
 };
-use forebay_core::api::IoError;
 use forebay_core::status::{BackingState, Counters, Phase, Policy};
-use forebay_core::types::{BLOCK_BYTES, BlockIndex};
+use forebay_core::types::{BLOCK_BYTES, BlockIndex, IoError};
 use std::collections::BTreeMap;
 
 /// Of a volume that runs. `displaced`: what became of its image, if it is not at its path.
