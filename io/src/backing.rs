@@ -24,8 +24,8 @@ pub mod nbd;
 pub mod slow;
 
 use crate::clock::now as clock_now;
-use crate::file::{Access, DeviceFile, FileKind};
-use crate::folder::{Folder, Held as HeldFile};
+use crate::file::{Access, DeviceFile};
+use crate::folder::{FileKind, Folder, Held as HeldFile};
 use crate::identity::sync_beside;
 use crate::lock::reach::{Reach, reach_of};
 use crate::lock::{HolderDescription, LockAttempt, LockRange, holder_of, try_lock_range};

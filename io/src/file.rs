@@ -3,7 +3,7 @@
 //! Invariant: a `DeviceFile` is one file description. Everything that is done to the device (I/O and lock) goes
 //! through it, so the lock outlives the last request.
 
-use crate::folder::Held;
+use crate::folder::{FileKind, Held};
 use crate::memory::AlignedBuffer;
 use std::fs::File;
 use std::io;
@@ -25,22 +25,6 @@ pub enum Access {
         /// Why it does not, for people.
         reason: String,
     },
-}
-
-/// Regular file or block device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A regular file.
-    Regular,
-    /// A block device.
-    Block,
-}
-
-impl FileKind {
-    /// The flag by which a device is claimed, so that it can be neither mounted nor opened so by others.
-    fn claim(self, exclusive: bool) -> i32 {
-        if self == FileKind::Block && exclusive { libc::O_EXCL } else { 0 }
-    }
 }
 
 /// An open device that operations share.
@@ -70,7 +54,7 @@ impl DeviceFile {
     /// Opens what is held, whatever its path leads to by now.
     pub fn open_held(held: &Held, exclusive: bool, bytes: Option<u64>) -> io::Result<DeviceFile> {
         let (path, kind) = (held.path(), held.kind()?);
-        let attempt = |flags: i32| held.open(true, flags | kind.claim(exclusive));
+        let attempt = |flags: i32| held.open(true, flags | claim(kind, exclusive));
         let (file, access) = match attempt(libc::O_DIRECT) {
             Ok(file) => match probe_alignment(&file, kind).and_then(|align| fits(align, bytes)) {
                 Ok(align) => (file, Access::Direct { align }),
@@ -223,6 +207,11 @@ pub fn size_of(file: &File, kind: FileKind) -> io::Result<u64> {
 
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 const BLKSSZGET: libc::c_ulong = 0x1268;
+
+/// The flag by which a device is claimed, so that it can be neither mounted nor opened so by others.
+fn claim(kind: FileKind, exclusive: bool) -> i32 {
+    if kind == FileKind::Block && exclusive { libc::O_EXCL } else { 0 }
+}
 
 /// The smallest alignment that O_DIRECT takes here: the kernel's word where it gives one, and a trial in any case.
 fn probe_alignment(file: &File, kind: FileKind) -> Result<u32, String> {

@@ -14,7 +14,7 @@
 mod calls;
 mod held;
 
-pub use held::Held;
+pub use held::{FileKind, Held};
 
 use calls::{Kind, Stat};
 use std::ffi::{OsStr, OsString};

@@ -9,7 +9,8 @@
 //! - A number that a file system makes up anew says nothing ([`numbers_last`]). What stands in for it there is the birth time,
 //!   and where there is none, a label that was put on the file.
 
-use crate::file::{DeviceFile, FileKind, statx};
+use crate::file::{DeviceFile, statx};
+use crate::folder::FileKind;
 use crate::lock::reach::{CIFS, FUSE, NFS, OVERLAY, SMB2, file_system_of};
 use std::ffi::CStr;
 use std::fs::File;

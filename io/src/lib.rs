@@ -13,6 +13,7 @@
 pub mod address;
 pub mod arena;
 pub mod backing;
+pub mod buffers;
 pub mod certificate;
 pub mod channel;
 pub mod clock;
@@ -43,11 +44,12 @@ pub mod volume_io;
 
 pub use arena::Arena;
 pub use backing::{Backing, BackingOptions, OpenError, OwnerLock, TermLock};
+pub use buffers::Buffers;
 pub use clock::now;
 pub use file::DeviceFile;
 pub use journal::{Journal, JournalError, Replay};
 pub use lock::{HolderDescription, LockAttempt};
-pub use memory::{AlignedBuffer, Buffers, Mapping};
+pub use memory::{AlignedBuffer, Mapping};
 pub use operation::{Operation, OperationKind};
 pub use reactor::{Completion, Interest, Mode, ModeChoice, Reactor, Waker};
 pub use stats::{DeviceStats, OperationStats};

@@ -3,8 +3,9 @@
 //! Invariants: an operation owns the device and its memory to the end. A short read or write goes on where it
 //! stopped; a read at the end of the file leaves zeros; an interrupted call is repeated; any other error ends it.
 
+use crate::buffers::Buffers;
 use crate::file::DeviceFile;
-use crate::memory::{AlignedBuffer, Buffers};
+use crate::memory::AlignedBuffer;
 use std::io;
 use std::sync::{Arc, LazyLock};
 

@@ -7,8 +7,8 @@
 //! - A tier that cannot be used is left as it was.
 //! - What was looked at is what is opened, locked and, where making it fails, removed again: its folder may be another user's ([`Held`]).
 
-use crate::file::{Access, DeviceFile, FileKind, reserve, size_of};
-use crate::folder::{Folder, Held};
+use crate::file::{Access, DeviceFile, reserve, size_of};
+use crate::folder::{FileKind, Folder, Held};
 use crate::lock::{HolderDescription, LockAttempt, await_lock};
 use crate::memory::{AlignedBuffer, Mapping};
 use crate::place::{HugePagePool, Place};

@@ -12,9 +12,10 @@
 use crate::arena::Arena;
 use crate::backing::faulty::{DeviceOperation, Fate};
 use crate::backing::{Backing, Device};
+use crate::buffers::Buffers;
 use crate::clock::now as clock_now;
 use crate::journal::Journal;
-use crate::memory::{AlignedBuffer, Buffers};
+use crate::memory::AlignedBuffer;
 use crate::operation::{Operation, OperationKind};
 use crate::reactor::Reactor;
 use crate::stats::{DeviceStats, OperationStats};

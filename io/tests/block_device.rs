@@ -2,7 +2,8 @@
 //! are ignored unless asked for: `cargo test -p forebay-io -- --include-ignored`.
 
 use forebay_core::types::FrameId;
-use forebay_io::file::{Access, FileKind};
+use forebay_io::file::Access;
+use forebay_io::folder::FileKind;
 use forebay_io::{
     Arena, Backing, BackingOptions, Buffers, Completion, FlashTier, LockAttempt, ModeChoice, OpenError, Operation,
     OperationKind, Reactor,

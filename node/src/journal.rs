@@ -17,7 +17,7 @@ use forebay_api::config::DestageName;
 use forebay_api::record::{Marker, Record, VolumeId};
 use forebay_core::types::{BLOCK_BYTES, Lsn};
 use forebay_io::backing::BackingSpec;
-use forebay_io::file::FileKind;
+use forebay_io::folder::FileKind;
 use forebay_io::journal::{self, Replay, ReplayRequest, TierWord, Verdict};
 use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, JournalError, LockAttempt, folder};
 use std::path::{Path, PathBuf};

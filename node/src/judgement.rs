@@ -10,7 +10,7 @@
 use anyhow::{Result, bail};
 use forebay_api::record::{ImageIdentity, Marker, VolumeId};
 use forebay_io::DeviceFile;
-use forebay_io::file::FileKind;
+use forebay_io::folder::FileKind;
 use forebay_io::identity::{self, Identity};
 use std::fmt;
 

@@ -25,8 +25,7 @@ use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, 
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_host::topology::NodeNumber;
 use forebay_io::backing::{BackingSpec, OpenError};
-use forebay_io::file::FileKind;
-use forebay_io::folder::Held;
+use forebay_io::folder::{FileKind, Held};
 use forebay_io::journal::TierWord;
 use forebay_io::{
     Arena, Backing, BackingOptions, DeviceFile, FlashTier, HolderDescription, Journal, LockAttempt, MemoryTier, Tier,

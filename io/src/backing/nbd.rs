@@ -25,7 +25,7 @@
 pub mod handshake;
 pub mod uri;
 
-use crate::memory::Buffers;
+use crate::buffers::Buffers;
 use crate::operation::OperationKind;
 use crate::reactor::{Interest, Reactor};
 use handshake::{Connected, Export, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC};

@@ -14,8 +14,8 @@
 //! The device aborts what the expelled host had sent (preempt *and abort*), so nothing of it lands afterwards.
 //! NVMe: the kernel's own target (nvmet) has reservations from Linux 6.13 on; tested is SCSI.
 
-use crate::file::{DeviceFile, FileKind};
-use crate::folder::Held;
+use crate::file::DeviceFile;
+use crate::folder::{FileKind, Held};
 use forebay_core::cluster::NodeId;
 use std::fmt;
 use std::fs::File;

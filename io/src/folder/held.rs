@@ -3,7 +3,6 @@
 
 use super::calls::{self, Kind};
 use super::{Folder, refused};
-use crate::file::FileKind;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +15,15 @@ use std::time::{Duration, Instant};
 const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// Between two attempts.
 const LEASE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Regular file or block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+}
 
 /// See the module's text.
 #[derive(Debug)]

@@ -14,10 +14,11 @@
 use super::{Journal, JournalError, byte_of, failed, is_newer, open_locked, read_superblock, unusable};
 use crate::backing::Backing;
 use crate::backing::faulty::{DeviceOperation, Fate};
+use crate::buffers::Buffers;
 use crate::clock::{now, until};
 use crate::file::DeviceFile;
 use crate::folder;
-use crate::memory::{AlignedBuffer, Buffers};
+use crate::memory::AlignedBuffer;
 use crate::operation::{Operation, OperationKind};
 use forebay_core::format::{Descriptor, JournalBatch, Kind, TIER_BLOCK_BYTES, payload_checksum};
 use forebay_core::types::*;

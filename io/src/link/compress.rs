@@ -5,7 +5,7 @@
 //! - Unpacking writes into memory of the length that the head has named, and never beyond; what does not fill it is an
 //!   error. A payload is at most 1 MiB, so neither side can be made to use more.
 
-use crate::memory::Buffers;
+use crate::buffers::Buffers;
 use forebay_core::wire::{PAYLOAD_BYTES_MAX, Packing};
 
 /// zstd's level: the fastest that has entropy coding; higher ones cost more CPU for each byte saved.

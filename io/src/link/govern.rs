@@ -16,8 +16,8 @@
 //! - While it is off for whatever reason, that reason is shown.
 
 use super::compress::{Packed, Packer};
+use crate::buffers::Buffers;
 use crate::clock;
-use crate::memory::Buffers;
 use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::Packing;
 use std::collections::HashMap;

@@ -8,7 +8,7 @@
 //!   frame of an honest peer.
 
 use super::compress::Packed;
-use crate::memory::Buffers;
+use crate::buffers::Buffers;
 use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::{FrameHead, HEAD_BYTES, Packing};
 use std::collections::{BTreeSet, VecDeque};

@@ -48,8 +48,8 @@ pub use place::Place;
 pub use security::{PeerTls, Security};
 pub use status::{ChannelPhase, ChannelStatus, LinkStatus};
 
+use crate::buffers::Buffers;
 use crate::channel::Channel;
-use crate::memory::Buffers;
 use crate::reactor::{Interest, Reactor};
 use crate::socket::{Moved, VECTORS_MAX, vector};
 use compress::Packer;

@@ -3,8 +3,8 @@
 //! What is not known to keep a write out after its lock has ended is no evidence: the list names what is, with the
 //! reason in words. It judges by what `statfs` and the list of mounts tell, and by nothing that a server promises.
 
-use crate::file::{DeviceFile, FileKind};
-use crate::folder::Held;
+use crate::file::DeviceFile;
+use crate::folder::{FileKind, Held};
 use forebay_core::fence::LockReach;
 use std::fs::File;
 use std::io;

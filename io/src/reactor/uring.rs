@@ -281,8 +281,8 @@ impl RingFlags {
 mod tests {
     use super::*;
     use crate::arena::Arena;
+    use crate::buffers::Buffers;
     use crate::file::DeviceFile;
-    use crate::memory::Buffers;
     use crate::operation::OperationKind;
     use crate::reactor::{Interest, new_eventfd, signal};
     use forebay_core::types::FrameId;

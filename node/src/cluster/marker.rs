@@ -14,7 +14,7 @@ use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION, VolumeId};
 use forebay_core::types::{Lsn, Term};
 use forebay_io::Backing;
 use forebay_io::durable::remove_durably;
-use forebay_io::file::FileKind;
+use forebay_io::folder::FileKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

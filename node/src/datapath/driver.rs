@@ -37,10 +37,10 @@ use forebay_core::status::{Flush, FormerStatus, PeerCounters};
 use forebay_core::types::*;
 use forebay_core::volume::KeptCache;
 use forebay_core::wire::{self, NodeName};
+use forebay_io::buffers::Buffers;
 use forebay_io::link::{
     AddressPair, Arrival, Compression, Door, Identity, Link, LinkStatus, Place, Receiver, Security, TurnedAway,
 };
-use forebay_io::memory::Buffers;
 use forebay_io::{Arena, Backing, Reactor, Tier};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};

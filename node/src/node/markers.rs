@@ -41,7 +41,7 @@ impl MarkerFile {
     pub(super) fn of(store: &Store, record: &Record) -> Option<MarkerFile> {
         let spec = forebay_io::backing::BackingSpec::parse(&record.backing).ok()?;
         let device = |path: &&std::path::Path| {
-            forebay_io::file::kind_of(path).is_ok_and(|kind| kind == forebay_io::file::FileKind::Block)
+            forebay_io::file::kind_of(path).is_ok_and(|kind| kind == forebay_io::folder::FileKind::Block)
         };
         Some(MarkerFile::new(store.marker_path(&record.name, spec.path().filter(|path| !device(path)))))
     }
