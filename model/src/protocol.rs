@@ -12,8 +12,7 @@ use crate::checker::Model;
 use crate::checks;
 use crate::setup::Setup;
 use crate::state::{
-    Budget, LOG, Members, Message, NODES, Node, NodeId, Open, Owner, Peer, Phase, State, Submission, Transaction,
-    Value, insert,
+    Budget, LOG, Members, Message, NODES, Node, NodeId, Owner, Phase, State, Submission, Transaction, Value, insert,
 };
 
 /// The protocol in one world.
@@ -81,27 +80,6 @@ pub enum Step {
     PowerCut(NodeId),
     /// A node comes back.
     Restart(NodeId),
-}
-
-/// The owner of the first term.
-pub fn first_owner(members: Members) -> Owner {
-    let peer = Peer { answered: true, held: 0, watermark: 0 };
-    Owner { peers: [peer; NODES], phase: Phase::Serving, ..new_owner(1, members) }
-}
-
-fn new_owner(config: u8, members: Members) -> Owner {
-    Owner {
-        config,
-        members,
-        learners: [0; NODES],
-        peers: [Peer::UNHEARD; NODES],
-        phase: Phase::Sealing,
-        clean: false,
-        acked: 0,
-        open: Open::Nothing,
-        pinned_through: 0,
-        journaled: 0,
-    }
 }
 
 /// The members of a set but one, with their incarnations.
@@ -392,7 +370,7 @@ fn restart(setup: &Setup, state: &mut State, node: NodeId) -> bool {
         alone[node] = back.incarnation;
         let recorded = record.owner == node && record.term == back.owned;
         let members = if recorded { record.members } else { alone };
-        back.owner = Some(Owner { phase: Phase::Serving, ..new_owner(record.config, members) });
+        back.owner = Some(Owner { phase: Phase::Serving, ..Owner::new(record.config, members) });
     }
     true
 }

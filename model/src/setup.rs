@@ -1,7 +1,9 @@
 //! The worlds in which the protocol is checked: how many nodes, which faults, how often.
 
 use crate::rules::Rules;
-use crate::state::{BLOCKS, Budget, Journal, LOG, Log, Members, NODES, Node, Position, Ranges, Record, State, Value};
+use crate::state::{
+    BLOCKS, Budget, Journal, LOG, Log, Members, NODES, Node, Owner, Position, Ranges, Record, State, Value,
+};
 
 /// One client write: the block, and whether a flush of the client stands before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,7 +188,7 @@ impl Setup {
             confirmed: 0,
             watermark: 0,
             pins: 0,
-            owner: (node == 0).then(|| crate::protocol::first_owner(members)),
+            owner: (node == 0).then(|| Owner::first(members)),
             pending: None,
             queued: 0,
         });

@@ -171,6 +171,30 @@ pub struct Owner {
     pub journaled: Position,
 }
 
+impl Owner {
+    /// The owner of a new term, which has heard of nobody.
+    pub fn new(config: u8, members: Members) -> Owner {
+        Owner {
+            config,
+            members,
+            learners: [0; NODES],
+            peers: [Peer::UNHEARD; NODES],
+            phase: Phase::Sealing,
+            clean: false,
+            acked: 0,
+            open: Open::Nothing,
+            pinned_through: 0,
+            journaled: 0,
+        }
+    }
+
+    /// The owner of the first term.
+    pub fn first(members: Members) -> Owner {
+        let peer = Peer { answered: true, ..Peer::UNHEARD };
+        Owner { peers: [peer; NODES], phase: Phase::Serving, ..Owner::new(1, members) }
+    }
+}
+
 /// One node, with what it keeps and what it believes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Node {

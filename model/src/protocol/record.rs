@@ -3,7 +3,7 @@
 //! A transaction is sent, decided, and its answer heard or lost. One whose answer is lost may be decided at any later
 //! moment, so a read that shows the old record decides nothing.
 
-use super::{Change, Step, Steps, demote, frames, insert, new_owner, others};
+use super::{Change, Step, Steps, demote, frames, insert, others};
 use crate::setup::Setup;
 use crate::state::{NODES, Node, NodeId, Open, Owner, Peer, Pending, Phase, Record, State, Transaction};
 
@@ -308,7 +308,7 @@ fn win(setup: &Setup, state: &mut State, node: NodeId, record: Record) -> bool {
     }
     me.term = record.term;
     me.owned = record.term;
-    let owner = new_owner(record.config, record.members);
+    let owner = Owner::new(record.config, record.members);
     me.owner = Some(Owner { clean: record.clean, pinned_through: group, ..owner });
     frames::introduce_all(state, node);
     true
