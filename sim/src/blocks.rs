@@ -2,7 +2,7 @@
 //!
 //! One line has a world and the digest of all its seeds, those under it have its blocks: a difference names the few seeds to look at.
 
-use super::{Digest, recorded};
+use crate::digest::{Digest, recorded};
 use crate::ownership::chaos;
 use crate::run::{self, Failure};
 use crate::situations::journaled;

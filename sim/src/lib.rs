@@ -7,9 +7,11 @@
 //! What it leaves to others: the executor in `forebay-io` and the front ends, which the black-box tests cover.
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod cluster;
 pub mod coverage;
 pub mod digest;
+pub mod families;
 pub mod journal;
 pub mod media;
 #[cfg(feature = "mutants")]

@@ -1,7 +1,7 @@
 //! Runs the simulation from the command line. Prints the seed of a failure and the one command that repeats it.
 
+use forebay_sim::blocks;
 use forebay_sim::coverage::Coverage;
-use forebay_sim::digest::blocks;
 use forebay_sim::run::{
     Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_parted_seed, run_restless_seed,
     run_seed,

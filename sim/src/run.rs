@@ -1,7 +1,7 @@
 //! Running seeds: one, many, or every crash point of a small workload.
 
-use crate::cluster;
 use crate::coverage::Coverage;
+use crate::families;
 use crate::media::Landing;
 use crate::random::Random;
 use crate::setup::{Crash, CrashPlan, Lie, Setup, Step};
@@ -82,7 +82,7 @@ pub fn run_seed(seed: u64, lie: Option<Lie>, trace: bool) -> Result<Report, Fail
 /// Runs one seed of a cluster.
 pub fn run_cluster_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("cluster seed {seed}"), || {
-        let (setup, random) = cluster::seeded(seed);
+        let (setup, random) = families::seeded(seed);
         World::new(setup, random, None, Rules::default(), trace).run()
     })
 }
@@ -90,7 +90,7 @@ pub fn run_cluster_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
 /// Runs one seed of a cluster that owners are taken over in most of the time.
 pub fn run_restless_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("restless cluster seed {seed}"), || {
-        let (setup, random) = cluster::restless(seed);
+        let (setup, random) = families::restless(seed);
         World::new(setup, random, None, Rules::default(), trace).run()
     })
 }
@@ -98,7 +98,7 @@ pub fn run_restless_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
 /// Runs one seed of a cluster whose volume is handed over all the time.
 pub fn run_migrating_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("migrating cluster seed {seed}"), || {
-        let (setup, random) = cluster::migrating(seed);
+        let (setup, random) = families::migrating(seed);
         World::new(setup, random, None, Rules::default(), trace).run()
     })
 }
@@ -106,7 +106,7 @@ pub fn run_migrating_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
 /// Runs one seed of a cluster whose owners are cut off from everybody but their clients, who go on reading there.
 pub fn run_parted_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("parted cluster seed {seed}"), || {
-        let (setup, random) = cluster::parted(seed);
+        let (setup, random) = families::parted(seed);
         World::new(setup, random, None, Rules::default(), trace).run()
     })
 }
@@ -114,7 +114,7 @@ pub fn run_parted_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
 /// Runs one seed of a cluster to which everything happens.
 pub fn run_hostile_seed(seed: u64, trace: bool) -> Result<Report, Failure> {
     attempt(format!("hostile cluster seed {seed}"), || {
-        let (setup, random) = cluster::hostile(seed);
+        let (setup, random) = families::hostile(seed);
         World::new(setup, random, None, Rules::default(), trace).run()
     })
 }

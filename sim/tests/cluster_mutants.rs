@@ -6,7 +6,7 @@
 //! world of ownership by itself (`ownership_mutants.rs`).
 
 use forebay_core::{ownership, volume};
-use forebay_sim::cluster::{migrating, parted, restless, seeded};
+use forebay_sim::families::{migrating, parted, restless, seeded};
 use forebay_sim::mutants::is_caught;
 
 /// One test for each planted bug: named as it is, caught by one of these seeds of such a world.

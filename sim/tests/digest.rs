@@ -1,6 +1,6 @@
 //! The cores decide what they did before: the first block of each world. `cargo run -p forebay-sim -- digest` compares all.
 
-use forebay_sim::digest::blocks::{differences, digests_of, expected, share};
+use forebay_sim::blocks::{differences, digests_of, expected, share};
 
 #[test]
 fn the_cores_decide_what_they_did_before() {

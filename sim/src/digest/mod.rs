@@ -3,11 +3,10 @@
 //!
 //! What is digested depends on no name of the source, no order of declaration and no formatted text: `canon`, `volume` and `ownership`
 //! write each variant with a tag that is given there once and for all. A rename is followed there and changes no digest.
-//! [`blocks`] has the worlds and seeds that are looked at, and what is expected of them.
+//! [`crate::blocks`] has the worlds and seeds that are looked at, and what is expected of them.
 //!
 //! What it leaves to others: whether a decision is right. It says that there is another one, and not more.
 
-pub mod blocks;
 mod canon;
 mod ownership;
 mod volume;
