@@ -4,9 +4,7 @@
 //! A tool that `make test` installs is required: without it the test fails. A privilege that a machine may lack
 //! (root, FUSE, loop devices) lets a test skip, which is printed past the test runner's capture.
 
-pub use crate::kernel::{
-    ControlGroup, Fuse, Loop, MarkDevice, Mounted, UnseenLock, no_fuse_or_loop, wait_for_late_writes,
-};
+use crate::locks::wait_for_late_writes;
 use crate::nbd::{Client, Target};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

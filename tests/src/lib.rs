@@ -7,7 +7,7 @@
 //! - [`late`]: a way to an NBD server on which requests arrive late, also those of a client that is dead by then.
 //! - [`stall`]: a tier that takes no write for a while, and reports no error.
 //! - [`failing`]: a folder that is full, read-only or failing from any call on.
-//! - [`kernel`]: locks, control groups, loop devices, mounts and FUSE, given back when they are dropped.
+//! - [`kernel`]: control groups, loop devices, mounts and FUSE, given back when they are dropped; [`locks`] of files.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
 //! - [`certificates`]: authorities and certificates, good and bad, for TLS.
@@ -28,6 +28,7 @@ pub mod harness;
 pub mod hosts;
 pub mod kernel;
 pub mod late;
+pub mod locks;
 pub mod logwrites;
 pub mod nbd;
 pub mod nodes;

@@ -1,7 +1,8 @@
 //! Scenes that several tests begin with: a volume that was loaded and killed, where its tier lies, and the check that
 //! in the end everything is there.
 
-use crate::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, wait_for_late_writes};
+use crate::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume};
+use crate::locks::wait_for_late_writes;
 use crate::nbd::Client;
 use crate::pattern::check;
 use crate::pattern::journal::History;

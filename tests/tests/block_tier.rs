@@ -1,11 +1,10 @@
 //! A block device as flash tier: made, served, killed, inspected, given back; and refused where it is in use, too
 //! small, or holds something.
 
-use forebay_tests::harness::{
-    Loop, Mounted, TempDir, Tier, VOLUME_NAME, Volume, forebay, no_fuse_or_loop, run_command, run_tool, skip,
-    wait_for_late_writes,
-};
+use forebay_tests::harness::{TempDir, Tier, VOLUME_NAME, Volume, forebay, run_command, run_tool, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Loop, Mounted, no_fuse_or_loop};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::pattern::load::{self, LoadOptions};
 use forebay_tests::scene::{SIZE, all_there};
 use std::process::Command;

@@ -1,8 +1,9 @@
 //! The daemon killed at random moments under pattern load: what it acknowledged is there when it runs again; its image
 //! alone is a crash image when all logs are lost; writes of the killed process that land late harm nothing.
 
-use forebay_tests::harness::{IoMode, TempDir, Tier, UnseenLock, VOLUME_NAME, Volume, forebay, rounds, run_command};
+use forebay_tests::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, rounds, run_command};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::locks::UnseenLock;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;

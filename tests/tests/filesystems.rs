@@ -2,10 +2,10 @@
 //! are made, loaded and checked on it. nbdfuse dies with its server, so the kill tests read the image afterwards.
 
 use forebay_tests::harness::{
-    Daemon, Fuse, IoMode, Loop, Mounted, TempDir, Tier, Volume, find_tool, no_fuse_or_loop, rounds, run_command,
-    run_script, run_tool, skip, workspace,
+    Daemon, IoMode, TempDir, Tier, Volume, find_tool, rounds, run_command, run_script, run_tool, skip, workspace,
 };
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Fuse, Loop, Mounted, no_fuse_or_loop};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,8 +1,10 @@
 //! A memory tier in hugetlbfs: reserved in whole huge pages, refused with the line that makes room, and after SIGKILL
 //! everything is there.
 
-use forebay_tests::harness::{Mounted, TempDir, Tier, Volume, forebay, run_command, skip, wait_for_late_writes};
+use forebay_tests::harness::{TempDir, Tier, Volume, forebay, run_command, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::Mounted;
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, LoadOptions};

@@ -2,10 +2,9 @@
 //! change in memory, and a file that looks older than it is. `node/src/judgement.rs` has the other cases, told by what
 //! kinds of file systems show.
 
-use forebay_tests::harness::{
-    IoMode, Loop, Mounted, TempDir, Tier, VOLUME_NAME, Volume, forebay_planted, no_fuse_or_loop, run_tool, skip,
-    wait_for_late_writes,
-};
+use forebay_tests::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay_planted, run_tool, skip};
+use forebay_tests::kernel::{Loop, Mounted, no_fuse_or_loop};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::pattern::load::{self, LoadOptions};
 use forebay_tests::scene::{SIZE, all_there, killed_with_a_dirty_tier};
 use std::path::{Path, PathBuf};

@@ -1,10 +1,9 @@
 //! The journal beside an image: it comes and goes with its volume, a killed daemon's batch is replayed before anything
 //! else is written, and one that cannot be trusted is refused, with nothing touched.
 
-use forebay_tests::harness::{
-    IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command, wait_for_late_writes,
-};
+use forebay_tests::harness::{IoMode, Nbdkit, Output, TempDir, Tier, Volume, forebay, run_command};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, Ended, LoadOptions};

@@ -1,8 +1,9 @@
 //! A daemon that may have few open files, or little memory: clients that are there are served, what cannot be had is said, and
 //! nothing spins, hangs or ends.
 
-use forebay_tests::harness::{Daemon, IoMode, Loop, Output, TempDir, Tier, Volume, no_fuse_or_loop, skip};
+use forebay_tests::harness::{Daemon, IoMode, Output, TempDir, Tier, Volume, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use forebay_tests::nbd::{Client, Stream};
 use std::path::Path;
 use std::time::{Duration, Instant};

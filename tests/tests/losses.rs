@@ -1,10 +1,9 @@
 //! Cells of docs/losses.md that need a fault put in place by hand: a tier that is gone, damaged, copied or failing, a
 //! backing that is another one or hangs. Each test says which cells it proves.
 
-use forebay_tests::harness::{
-    Fuse, Loop, Nbdkit, TempDir, Tier, Volume, forebay, no_fuse_or_loop, run_command, run_tool, skip,
-};
+use forebay_tests::harness::{Nbdkit, TempDir, Tier, Volume, forebay, run_command, run_tool, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Fuse, Loop, no_fuse_or_loop};
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
@@ -107,7 +106,7 @@ in_both_io_modes! {
                 20 * position("destaged") > position("accepted")
             });
             daemon.kill9();
-            forebay_tests::harness::wait_for_late_writes(&volume.image());
+            forebay_tests::locks::wait_for_late_writes(&volume.image());
             match tier {
                 Tier::Memory => host_restarted(&volume),
                 Tier::Flash => std::fs::remove_file(tier_path(&volume)).unwrap(),
@@ -177,7 +176,7 @@ in_both_io_modes! {
             client.write(1 << 20, &whole, 0).unwrap().unwrap();
             client.flush().unwrap().unwrap();
             daemon.kill9();
-            forebay_tests::harness::wait_for_late_writes(&volume.image());
+            forebay_tests::locks::wait_for_late_writes(&volume.image());
             volume.backing = image;
             let path = tier_path(&volume);
             flip(&path, place_in(&path, &damaged) + 1234);
@@ -224,7 +223,7 @@ in_both_io_modes! {
             let written = block_of(3);
             client.write(0, &written, 0).unwrap().unwrap();
             daemon.kill9();
-            forebay_tests::harness::wait_for_late_writes(&volume.image());
+            forebay_tests::locks::wait_for_late_writes(&volume.image());
             volume.backing = image;
             let path = tier_path(&volume);
             flip(&path, place_in(&path, &written) + 99);
@@ -338,7 +337,7 @@ in_both_io_modes! {
             let daemon = volume.start();
             load::run(&options).unwrap();
             daemon.kill9();
-            forebay_tests::harness::wait_for_late_writes(&volume.image());
+            forebay_tests::locks::wait_for_late_writes(&volume.image());
             let new = std::fs::read(&path).unwrap();
             std::fs::write(&path, &old).unwrap();
             let image = std::fs::read(volume.image()).unwrap();

@@ -1,8 +1,9 @@
 //! The memory bound that the daemon prints is true: under hostile clients, in a control group of that size plus ten
 //! percent, it is not killed and goes on serving.
 
-use forebay_tests::harness::{ControlGroup, Daemon, IoMode, TempDir, Tier, Volume, rounds, skip};
+use forebay_tests::harness::{Daemon, IoMode, TempDir, Tier, Volume, rounds, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::ControlGroup;
 use forebay_tests::nbd::{Client, Stream, request_header};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! Proofs that the proofs can fail: the daemon is built a second time with one fault planted in it, and the checker
 //! that stands for the broken promise must find it. The faults of the syncs need a power cut: see `power_cuts`.
 
-use forebay_tests::harness::{IoMode, TempDir, Tier, Volume, wait_for_late_writes};
+use forebay_tests::harness::{IoMode, TempDir, Tier, Volume};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;
 use forebay_tests::pattern::load::{self, LoadOptions};

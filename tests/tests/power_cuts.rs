@@ -4,10 +4,11 @@
 //! is what a journal needs: there the tier is taken away as well, and what the journal and the image have left must be a crash image.
 
 use forebay_tests::harness::{
-    IoMode, Loop, Mounted, TempDir, Tier, Volume, forebay, forebay_planted, no_fuse_or_loop, require_tool, rounds,
-    run_command, skip, wait_for_late_writes, workspace,
+    IoMode, TempDir, Tier, Volume, forebay, forebay_planted, require_tool, rounds, run_command, skip, workspace,
 };
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Loop, Mounted, no_fuse_or_loop};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::logwrites::{Cut, Disk, Log, backing_cuts, cuts, write_sparse};
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;

@@ -1,11 +1,10 @@
 //! Bad input and bad days: each is refused with words that say what to do, nothing is lost by the refusal, and what
 //! can be served again afterwards is.
 
-use forebay_tests::harness::{
-    Fuse, Mounted, Nbdkit, TempDir, Tier, Volume, forebay, no_fuse_or_loop, rounds, run_command, run_tool, skip,
-    wait_for_late_writes,
-};
+use forebay_tests::harness::{Nbdkit, TempDir, Tier, Volume, forebay, rounds, run_command, run_tool, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Fuse, Mounted, no_fuse_or_loop};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;

@@ -2,9 +2,8 @@
 //! both when the daemon is killed, the disk is full, a file is torn or too much is asked for.
 
 use forebay_tests::cluster::Cluster;
-use forebay_tests::harness::{
-    Daemon, IoMode, Mounted, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command,
-};
+use forebay_tests::harness::{Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, require_tool, run_command};
+use forebay_tests::kernel::Mounted;
 use forebay_tests::nbd::Client;
 use serde_json::Value;
 use std::ffi::OsStr;

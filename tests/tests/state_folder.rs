@@ -5,9 +5,9 @@
 //! call alone, and once with all that come after it.
 
 use forebay_tests::failing::{FailingFolder, Fault};
-use forebay_tests::harness::{
-    Daemon, IoMode, Loop, Output, TempDir, Tier, VOLUME_NAME, Volume, no_fuse_or_loop, skip, wait_for_late_writes,
-};
+use forebay_tests::harness::{Daemon, IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, skip};
+use forebay_tests::kernel::{Loop, no_fuse_or_loop};
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use serde_json::Value;
 use std::time::Duration;

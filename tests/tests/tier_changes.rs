@@ -3,9 +3,10 @@
 
 use forebay_tests::cluster::Cluster;
 use forebay_tests::harness::{
-    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, rounds, run_command, skip, soak, wait_for_late_writes,
+    IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, forebay, rounds, run_command, skip, soak,
 };
 use forebay_tests::in_both_io_modes;
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use forebay_tests::pattern::check;
 use forebay_tests::pattern::journal::History;

@@ -1,8 +1,8 @@
 //! Nodes that cannot keep a copy, or that must be let in nowhere: what is said of each, and that nothing is lost meanwhile.
 
 use forebay_tests::cluster::{Cluster, NAMES};
-use forebay_tests::harness::{forebay, no_fuse_or_loop, run_command, run_tool, skip};
-use forebay_tests::kernel::{Loop, Mounted};
+use forebay_tests::harness::{forebay, run_command, run_tool, skip};
+use forebay_tests::kernel::{Loop, Mounted, no_fuse_or_loop};
 use std::process::Command;
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Volumes that end inside a unit of their backing: a device of 4 KiB sectors takes no less, so the last bytes of such a volume
 //! would stay in the tier for ever.
 
-use forebay_tests::harness::{IoMode, Loop, TempDir, Tier, VOLUME_NAME, Volume, no_fuse_or_loop, skip};
+use forebay_tests::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, skip};
 use forebay_tests::in_both_io_modes;
+use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use forebay_tests::nbd::Client;
 use std::path::Path;
 use std::time::Duration;
@@ -75,7 +76,7 @@ in_both_io_modes! {
         let daemon = volume.start();
         write_the_end(&volume);
         daemon.kill9();
-        forebay_tests::harness::wait_for_late_writes(device.path());
+        forebay_tests::locks::wait_for_late_writes(device.path());
         device.set_sector_bytes(4096);
         volume.backing = plain;
         let daemon = volume.start();

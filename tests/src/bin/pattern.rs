@@ -3,7 +3,7 @@
 //! Exit codes: 0 done, 1 a promise is broken or the tool failed, 2 usage, 3 the connection was lost during `write`
 //! (what a test that kills the daemon expects).
 
-use forebay_tests::harness::MarkDevice;
+use forebay_tests::kernel::MarkDevice;
 use forebay_tests::nbd::{Client, Target};
 use forebay_tests::pattern::check::{self, Verdict};
 use forebay_tests::pattern::journal::History;

@@ -1,7 +1,8 @@
 //! What is read without a daemon: tiers, journals, and recorded hosts.
 
 use super::{is_root, one_volume, run, transcript_of};
-use forebay_tests::harness::{TempDir, wait_for_late_writes};
+use forebay_tests::harness::TempDir;
+use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use forebay_tests::transcript::Transcript;
 use std::path::Path;
