@@ -1,4 +1,5 @@
-//! Which file is which module: files that no crate reaches, and files that more than one has.
+//! Which file is which module: files that no crate reaches, files that more than one has, and `#[path]` that leads
+//! out of a package.
 
 use crate::rust::Source;
 use crate::tree::{Tree, normal};
@@ -141,6 +142,24 @@ pub fn shared_files(tree: &Tree, wrong: &mut Vec<String>) {
     }
 }
 
+/// `#[path]` that leads to a file of another package: what is shared is a package that both depend on.
+pub fn foreign_files(tree: &Tree, wrong: &mut Vec<String>) {
+    let package = |file: &str| file.split('/').next().unwrap_or_default().to_string();
+    for file in tree.ending(".rs") {
+        let text = tree.text(file);
+        for module in Source::of(&text).modules() {
+            let Some(path) = module.file else { continue };
+            let target = normal(&format!("{}/{path}", folders(file).0));
+            if package(&target) != package(file) {
+                let line = module.line;
+                wrong.push(format!(
+                    "{file}:{line}: #[path] leads to {target}, of another package: depend on the package"
+                ));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,5 +236,26 @@ mod tests {
             "node/src/cli.rs: a module of node/src/lib.rs and of node/src/main.rs: one declares it, the other uses that one",
         ];
         assert_eq!(made.wrong(shared_files), expected);
+    }
+
+    #[test]
+    fn a_file_of_another_package_is_refused() {
+        let made = Made::of(
+            "foreign-files",
+            &[
+                ("fuzz/fuzz_targets/a.rs", "#[allow(dead_code)]\n#[path = \"../../node/src/b.rs\"]\nmod b;\n"),
+                (
+                    "node/src/b.rs",
+                    "#[cfg(test)]\n#[path = \"b_tests.rs\"]\nmod tests;\n// #[path = \"../../io/c.rs\"] mod c;\n",
+                ),
+                (
+                    "node/tests/d.rs",
+                    "#[path = \"../examples/e.rs\"]\nmod e;\nconst S: &str = \"#[path = \\\"../../io/c.rs\\\"] mod c;\";\n",
+                ),
+            ],
+        );
+        let expected =
+            ["fuzz/fuzz_targets/a.rs:3: #[path] leads to node/src/b.rs, of another package: depend on the package"];
+        assert_eq!(made.wrong(foreign_files), expected);
     }
 }

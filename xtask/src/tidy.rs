@@ -29,6 +29,7 @@ pub fn check(root: &Path) -> Outcome {
     core_attributes(&tree, &mut wrong);
     modules::dead_files(&tree, &mut wrong);
     modules::shared_files(&tree, &mut wrong);
+    modules::foreign_files(&tree, &mut wrong);
     lengths::check(&tree, &mut wrong);
     functions::check(&tree, &mut wrong);
     docs::check(&tree, &mut wrong);
