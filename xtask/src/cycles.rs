@@ -4,7 +4,7 @@
 //! `super` as lead out, also in a `use`, a macro's text, and the text of an attribute (serde takes paths so). What the root re-exports counts as
 //! what it re-exports it from. What only tests compile has no arrows, and the root is no module. `pub(in crate::other)` is none.
 
-use crate::graph::{Graph, knots};
+use crate::graph::{Graph, knots, shortest_cycle};
 use crate::modules::{files_of, is_source_root, roots};
 use crate::rust::{Kind, Source};
 use crate::steps::Outcome;
@@ -31,6 +31,24 @@ impl Crate {
             graph.entry(from).or_default().insert(to);
         }
         graph
+    }
+}
+
+/// Crates in which one can go round.
+pub fn check(tree: &Tree, wrong: &mut Vec<String>) {
+    for root in roots(tree).into_iter().filter(|root| is_source_root(root)) {
+        let found = look(tree, root);
+        wrong.extend(found.hidden.iter().map(|place| format!("{place}: {HIDES}")));
+        let graph = found.graph();
+        for knot in knots(&graph) {
+            let way = shortest_cycle(&graph, &knot).unwrap_or_default();
+            let mut says = format!("{root}: {} modules go round, the shortest way {}:", knot.len(), way.join(" -> "));
+            for arrow in way.windows(2) {
+                let places = &found.arrows[&(arrow[0].to_string(), arrow[1].to_string())];
+                says.push_str(&format!("\n    {} -> {}  {}", arrow[0], arrow[1], places[0]));
+            }
+            wrong.push(says);
+        }
     }
 }
 
@@ -267,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_are_those_of_one_crate_and_not_of_its_tests() {
+    fn a_cycle_is_told_by_its_shortest_way() {
         let made = Made::of(
             "cycles",
             &[
@@ -291,10 +309,17 @@ mod tests {
         let expected =
             ["a>b io/src/a.rs:1", "a>d io/src/a.rs:2", "b>c io/src/b/x.rs:2", "c>a io/src/c.rs:4", "c>d io/src/c.rs:3"];
         assert_eq!(arrows(&made, "io/src/lib.rs"), expected);
+        let expected = [
+            "io/src/lib.rs: 3 modules go round, the shortest way a -> b -> c -> a:\n    a -> b  io/src/a.rs:1\n    b -> c  io/src/b/x.rs:2\n    \
+             c -> a  io/src/c.rs:4",
+            "io/src/main.rs: 2 modules go round, the shortest way cli -> run -> cli:\n    cli -> run  io/src/cli.rs:1\n    run -> cli  \
+             io/src/run.rs:2",
+        ];
+        assert_eq!(made.wrong(check), expected);
     }
 
     #[test]
-    fn a_glob_that_hides_arrows_is_found() {
+    fn a_glob_that_hides_arrows_is_refused() {
         let made = Made::of(
             "cycles-hidden",
             &[
@@ -307,6 +332,7 @@ mod tests {
                 ("io/src/b/x.rs", "use super::*;\n"),
             ],
         );
-        assert_eq!(look(&made.tree, "io/src/lib.rs").hidden, ["io/src/lib.rs:3", "io/src/a.rs:1"]);
+        let hides = |place: &str| format!("{place}: {HIDES}");
+        assert_eq!(made.wrong(check), [hides("io/src/lib.rs:3"), hides("io/src/a.rs:1")]);
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::steps::Outcome;
 use crate::tree::{Tree, normal};
-use crate::{docs, edges, files, functions, lengths, losses, modules};
+use crate::{cycles, docs, edges, files, functions, lengths, losses, modules};
 use std::path::Path;
 
 /// What must not be left behind. Written in two halves, so that this file does not find itself.
@@ -30,6 +30,7 @@ pub fn check(root: &Path) -> Outcome {
     modules::dead_files(&tree, &mut wrong);
     modules::shared_files(&tree, &mut wrong);
     modules::foreign_files(&tree, &mut wrong);
+    cycles::check(&tree, &mut wrong);
     lengths::check(&tree, &mut wrong);
     functions::check(&tree, &mut wrong);
     docs::check(&tree, &mut wrong);
