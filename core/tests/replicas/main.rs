@@ -11,6 +11,7 @@ mod mutants;
 mod oracle;
 mod reads;
 mod seen;
+mod steps;
 mod storm;
 mod story;
 mod weather;

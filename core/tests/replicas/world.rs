@@ -114,6 +114,24 @@ enum Asked {
     Flush,
 }
 
+/// Told of what happens, in its order; times are nanoseconds of the world's clock.
+pub trait Watch {
+    /// A message arrives.
+    fn arrives(&mut self, now: u64, envelope: &Envelope, message: &Message);
+    /// A message will not arrive.
+    fn lost(&mut self, now: u64, envelope: &Envelope, message: &Message);
+    /// A node asks for something that is none of the others here.
+    fn asks(&mut self, now: u64, node: usize, effect: &Effect);
+    /// A node asks for a write to the backing of these sectors, each with its stamp.
+    fn destages(&mut self, now: u64, node: usize, sectors: &[(u64, Stamp)]);
+    /// That is in the backing.
+    fn lands(&mut self, now: u64, node: usize, sectors: &[(u64, Stamp)]);
+    /// A request is answered, a read with these sectors.
+    fn answers(&mut self, now: u64, node: usize, id: RequestId, sectors: &[(u64, Stamp)]);
+    /// A node has nothing left to do now.
+    fn rests(&mut self, now: u64, node: usize, volume: &Volume);
+}
+
 /// See the module.
 pub struct World {
     pub now: u64,
@@ -131,6 +149,9 @@ pub struct World {
     request_next: u64,
     stamp_next: Stamp,
     pub trace: bool,
+    pub watch: Option<Box<dyn Watch>>,
+    /// What is due at the same time happens in the order of asking, and not in one that is drawn.
+    pub in_order: bool,
     /// Messages that get lost, but for a mark that rides on them.
     pub lose: Option<fn(&Message) -> bool>,
     /// Writes to the backing by this node do not end by themselves.
@@ -163,6 +184,8 @@ impl World {
             request_next: 1,
             stamp_next: 1,
             trace: std::env::var_os("TRACE").is_some(),
+            watch: None,
+            in_order: false,
             lose: None,
             backing_hangs: None,
             syncs_fail: false,
@@ -342,6 +365,10 @@ impl World {
                 self.execute(node, effect);
             }
             if idle {
+                let volume = self.nodes[node].volume.as_ref();
+                if let (Some(watch), Some(volume)) = (&mut self.watch, volume) {
+                    watch.rests(self.now, node, volume);
+                }
                 return;
             }
         }
@@ -350,7 +377,8 @@ impl World {
 
     fn schedule_at(&mut self, at: u64, due: Due) {
         self.agenda_next += 1;
-        let order = self.chance.draw() >> 32 << 32 | self.agenda_next;
+        let drawn = if self.in_order { 0 } else { self.chance.draw() >> 32 << 32 };
+        let order = drawn | self.agenda_next;
         self.agenda.insert((at, order), due);
     }
 
@@ -511,6 +539,9 @@ impl World {
                 Outcome::Ok
             }
             Work::BackingWrite(sectors, outcome) => {
+                if let Some(watch) = &mut self.watch {
+                    watch.lands(self.now, node, &sectors);
+                }
                 for (sector, stamp) in sectors {
                     self.backing[(sector / 8) as usize][(sector % 8) as usize] = stamp;
                 }
@@ -550,6 +581,7 @@ impl World {
                 self.schedule(self.weather.delay_us_max, Due::Arrive(letter));
             }
             if lost || self.chance.percent(self.weather.lost_percent) || self.nodes[from].cut_off {
+                self.tell_lost(&letter);
                 continue;
             }
             let mut letter = letter.clone();
@@ -571,12 +603,18 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, letter: Letter) {
-        let Letter { envelope, message, blocks } = letter;
-        let to = envelope.to.node.0 as usize - 1;
-        if self.nodes[to].cut_off {
-            return;
+    fn tell_lost(&mut self, letter: &Letter) {
+        if let Some(watch) = &mut self.watch {
+            watch.lost(self.now, &letter.envelope, &letter.message);
         }
+    }
+
+    fn arrive(&mut self, letter: Letter) {
+        let to = letter.envelope.to.node.0 as usize - 1;
+        if self.nodes[to].cut_off || self.nodes[to].volume.is_none() {
+            return self.tell_lost(&letter);
+        }
+        let Letter { envelope, message, blocks } = letter;
         let Some(volume) = self.nodes[to].volume.as_mut() else { return };
         let mut frames = Frames::new();
         if !blocks.is_empty() && !volume.take_frames_for_peer(blocks.len() as u32, &mut frames) {
@@ -590,6 +628,9 @@ impl World {
                 let Kind::Data { mask, .. } = record.kind else { unreachable!("it has a payload") };
                 payload.push(Payload { frame, checksum: hash(record.block, mask, record.term, &bytes) });
             }
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.arrives(self.now, &envelope, &message);
         }
         let event = match message {
             Message::Log(message) => Event::Peer { envelope, message, payload },
@@ -610,6 +651,9 @@ impl World {
         if self.trace {
             let text = format!("{effect:?}");
             println!("{:>12} <- {node} {}", self.now / 1_000, &text[..text.len().min(600)]);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.asks(self.now, node, &effect);
         }
         match effect {
             Effect::Reply { id, result } => self.replied(node, id, result),
@@ -676,6 +720,9 @@ impl World {
             }
         }
         assert_eq!(outcome, Outcome::Ok, "node {node} destages a frame that is not what its record says");
+        if let Some(watch) = &mut self.watch {
+            watch.destages(self.now, node, &sectors);
+        }
         let work = Work::BackingWrite(sectors, outcome);
         if self.backing_hangs == Some(node) {
             let life = self.nodes[node].life;
@@ -796,6 +843,7 @@ impl World {
         };
         let pieces = result.unwrap_or_else(|error| panic!("request {id} fails: {error:?}\n{}", self.tell()));
         self.answered += 1;
+        let mut shown = Vec::new();
         match asked {
             Asked::Write { sectors, stamp } => {
                 for sector in &sectors {
@@ -816,11 +864,15 @@ impl World {
                             Source::Zero => 0,
                         };
                         self.oracle.shown(sector, stamp, "a read");
+                        shown.push((sector, stamp));
                         sector += 1;
                     }
                 }
             }
             Asked::Flush => {}
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.answers(self.now, node, id, &shown);
         }
         self.hand(node, Event::Sent(pieces));
     }

@@ -57,6 +57,13 @@ impl Life {
     }
 
     fn begin(kind: TierKind, tier: Vec<u8>, fresh: bool, change: impl FnOnce(&mut VolumeConfig)) -> Life {
+        let mut life = Life::opened(kind, tier, fresh, change);
+        life.run();
+        life
+    }
+
+    /// Before anything is read from the tier.
+    pub fn opened(kind: TierKind, tier: Vec<u8>, fresh: bool, change: impl FnOnce(&mut VolumeConfig)) -> Life {
         let layout = layout(kind);
         let size_bytes = (VOLUME_BLOCKS * BLOCK) as u64;
         let superblock = if fresh {
@@ -99,7 +106,6 @@ impl Life {
             let payload = life.tier.get(first..).unwrap_or_default();
             life.frames[..payload.len()].copy_from_slice(payload);
         }
-        life.run();
         life
     }
 
