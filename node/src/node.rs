@@ -12,6 +12,7 @@ mod looks;
 mod markers;
 mod of_cluster;
 mod places;
+mod plan;
 mod recordings;
 mod tier_change;
 

@@ -154,6 +154,62 @@ fn a_policy_that_waits_for_the_log_shows_both_policies_and_why() {
     assert!(std::fs::read(volume.image()).unwrap()[65536..65536 + 4096].iter().all(|byte| *byte == 2));
 }
 
+/// `volume set` does all that it is asked for, or nothing: in effect, in the record, and after the next start.
+#[test]
+fn a_change_of_which_a_part_is_refused_changes_nothing() {
+    let folder = TempDir::new("set-whole");
+    let volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
+    let record = volume.state().join("volumes").join(format!("{VOLUME_NAME}.toml"));
+    let recorded = || std::fs::read_to_string(&record).expect("there is a record");
+    let seen = |daemon: &Daemon| {
+        let shown = daemon.show();
+        [
+            &shown["policy"]["requested"],
+            &shown["dirty"]["drain_max_s"],
+            &shown["destage"]["requested"],
+            &shown["clients"],
+        ]
+        .map(Value::clone)
+    };
+    let daemon = volume.start();
+    let (before, written) = (seen(&daemon), recorded());
+    let refused = |arguments: &[&str], words: &str| {
+        let arguments = ["set", VOLUME_NAME].iter().chain(arguments);
+        let said = daemon.volume_command(arguments).expect_failure().text();
+        assert!(said.contains(words), "{said}");
+        assert_eq!((seen(&daemon), recorded()), (before.clone(), written.clone()), "{words}");
+    };
+    refused(&["--policy", "through", "--tier", "memory"], "--volatile");
+    refused(&["--policy", "through", "--drain-max", "60s", "--tier", "flash", "--tier-size", "32M"], "already");
+    refused(&["--destage", "ordered", "--peers", "1"], "neither peers");
+    // Found out when half of the work is done: the tier cannot be made.
+    let too_large =
+        ["--policy", "through", "--clients", "none", "--tier", "memory", "--volatile", "--tier-size", "4000G"];
+    refused(&too_large, "more than this host has free");
+    // What the data path itself refuses, after it was recorded.
+    daemon.volume_command(["drain", VOLUME_NAME, "--through"]).expect_success();
+    refused(&["--policy", "through", "--drain-max", "60s", "--destage", "ordered"], "nothing is changed");
+    daemon.volume_command(["release", VOLUME_NAME]).expect_success();
+    daemon.stop(MINUTE);
+    let daemon = volume.start();
+    assert_eq!(seen(&daemon), before, "nor does the next start change anything");
+
+    let whole = ["set", VOLUME_NAME, "--policy", "through", "--drain-max", "60s", "--tier", "memory", "--volatile"];
+    daemon.volume_command(whole).expect_success();
+    let shown = daemon.show();
+    assert_eq!(
+        (&shown["tier"]["kind"], &shown["policy"]["requested"]),
+        (&"memory".into(), &"through".into()),
+        "{shown:#}"
+    );
+    assert_eq!(
+        (&shown["policy"]["effective"], &shown["dirty"]["drain_max_s"]),
+        (&"through".into(), &60.into()),
+        "{shown:#}"
+    );
+    assert!(recorded().contains("policy = \"through\""), "{}", recorded());
+}
+
 fn http(arguments: &[&str]) -> (u32, String) {
     let answer = curl(arguments);
     (answer.status, answer.body)

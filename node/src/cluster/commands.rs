@@ -735,10 +735,6 @@ fn check_change(name: &str, change: &Change) -> Answer<()> {
         let message = format!("volume {name}: the tiers of a volume of a cluster keep their size; leave tier_size out");
         return failure(FailureKind::Invalid, message);
     }
-    if change.interface.is_some() && change.address.is_none() {
-        let message = format!("volume {name}: an interface is where an address goes; give that as well");
-        return failure(FailureKind::Invalid, message);
-    }
     Ok(())
 }
 

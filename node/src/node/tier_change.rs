@@ -7,6 +7,7 @@
 //! - The record says which tier counts, and is replaced whole. It names the new one only when the old one is empty, the backing
 //!   is synced with all that was in it, and the marker says so: from then on none of the two holds what the backing has not.
 //! - Nothing is acknowledged on the new tier before it is laid out, recorded, and named by the marker.
+//! - Settings that change with the tier are in the record that names the new one, and in no other: they come into effect with it.
 //! - The tier that does not count is named by the record as well, so that a start removes it, wherever the change broke off.
 //! - The lock of the backing is held throughout; of an NBD export, which has none, the connection is made anew. So the lock does not
 //!   tell when the last write of the volume that gave way has ended, as it does at a start. A stop that ends well has awaited it;
@@ -17,11 +18,13 @@
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
 
 use super::markers::{Moment, save_marker};
-use super::{Absence, Answer, Node, Running, blocking, failure, no_such_volume};
+use super::plan::{Plan, Settings, Wanted, plan};
+use super::{Absence, Answer, Node, Running, blocking, failure};
 use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
 use crate::failure::{FailureKind, HELD_IMAGE};
 use crate::memory_place;
 use crate::open::{self, FoundTier, Inherited, Removal, make_tier, remove_spare};
+use forebay_api::change::Change;
 use forebay_api::config::TierName;
 use forebay_api::record::{Record, TierRecord, VolumeId};
 use forebay_api::status::TierChangeReport;
@@ -29,7 +32,6 @@ use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::format::Superblock;
 use forebay_core::status::Phase;
-use forebay_core::types::BLOCK_BYTES;
 use forebay_io::durable::remove_durably;
 use forebay_io::place::Place;
 use forebay_io::{Backing, BackingOptions};
@@ -46,15 +48,6 @@ const REOPEN_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 const REOPEN_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 /// How long is awaited what a volume had under way when it could not be stopped in order, before it is opened again.
 const REST_MAX: std::time::Duration = std::time::Duration::from_secs(30);
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) kind: TierName,
-    /// None: as large as the present one.
-    pub(super) size_bytes: Option<u64>,
-    pub(super) volatile: bool,
-}
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
@@ -88,38 +81,21 @@ impl Progress {
 }
 
 impl Node {
-    /// Changes the medium of a volume's tier. It must not be broken off: whoever calls it sees to that.
-    pub(super) async fn change_tier(self: &Arc<Node>, name: &str, wanted: Wanted) -> Answer<()> {
+    /// Changes the medium of a volume's tier, and the settings that are to change with it. It must not be broken off: whoever calls it
+    /// sees to that.
+    pub(super) async fn change_tier(self: &Arc<Node>, name: &str, change: &Change) -> Answer<()> {
         let running = self.running(name)?;
         let Ok(_turn) = running.draining.clone().try_lock_owned() else {
             let message =
                 "it is drained, held, or changes its tier already; `forebay volume show` tells when that is over";
             return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
         };
-        let from = self.record_of(name)?;
         if self.snapshot(&running).await.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
             return failure(FailureKind::Conflict, format!("volume {name}: {HELD_IMAGE}"));
         }
-        if from.tier.kind == wanted.kind {
-            return match wanted.size_bytes {
-                Some(size) if size / BLOCK_BYTES * BLOCK_BYTES != from.tier.size_bytes => failure(
-                    FailureKind::Conflict,
-                    format!(
-                        "volume {name} has a {} tier of {} already; its size changes only with its medium",
-                        wanted.kind.word(),
-                        show_size(from.tier.size_bytes)
-                    ),
-                ),
-                Some(_) | None => Ok(()),
-            };
-        }
-        if wanted.kind == TierName::Memory && !(from.volatile || wanted.volatile) {
-            let message = format!(
-                "volume {name}: on a memory tier a crash of the host loses what is not destaged, flushed writes too; accept that \
-                 with --volatile"
-            );
-            return failure(FailureKind::Invalid, message);
-        }
+        // Judged again: another change may have ended since.
+        let Plan { settings, tier } = plan(change, &self.record_of(name)?)?;
+        let Some(wanted) = tier else { return self.change_settings(name, &settings).await };
         self.require_image_in_place(name, &running).await?;
         self.when_prepared(name, &running).await?;
         // Of a change before this one: it may lie where the new tier is to be, and the record has room for one.
@@ -129,7 +105,7 @@ impl Node {
         let from = self.record_of(name)?;
 
         self.show_stage(name, wanted.kind, Stage::Preparing);
-        let prepared = self.prepare_tier(&from, wanted).await;
+        let prepared = self.prepare_tier(&from, wanted, settings).await;
         let changed = match prepared {
             Ok((tier, new)) => self.drain_and_switch(name, &running, tier, new).await,
             Err(message) => failure(FailureKind::Failed, message),
@@ -143,13 +119,6 @@ impl Node {
         changed
     }
 
-    fn record_of(&self, name: &str) -> Answer<Record> {
-        match self.entries().iter().find(|entry| entry.facts.name == name) {
-            Some(entry) => Ok(entry.record.clone()),
-            None => no_such_volume(name),
-        }
-    }
-
     fn show_stage(&self, name: &str, to: TierName, stage: Stage) {
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
             entry.changing = Some(Progress { to, stage });
@@ -157,13 +126,18 @@ impl Node {
     }
 
     /// Makes the new tier. It is recorded as one that holds nothing before it is there.
-    async fn prepare_tier(&self, from: &Record, wanted: Wanted) -> Result<(FoundTier, NewTier), String> {
+    async fn prepare_tier(
+        &self,
+        from: &Record,
+        wanted: Wanted,
+        settings: Settings,
+    ) -> Result<(FoundTier, NewTier), String> {
         let (store, shm_size, from) = (self.store.clone(), self.shm_size, from.clone());
         let name = from.name.clone();
         let prepare = move || -> anyhow::Result<(Record, NewTier)> {
             // Another identity: the old tier must never pass for the one that counts, nor its marker for the new one's.
             let volume = VolumeId::random()?;
-            let size_bytes = wanted.size_bytes.map_or(from.tier.size_bytes, |size| size / BLOCK_BYTES * BLOCK_BYTES);
+            let size_bytes = wanted.size_bytes;
             let path = match wanted.kind {
                 TierName::Flash => store.tier_path(&from.name),
                 TierName::Memory => {
@@ -172,7 +146,8 @@ impl Node {
                     folder.join(format!("{}-{volume}.tier", from.name))
                 }
             };
-            let new = NewTier { volume, tier: TierRecord { kind: wanted.kind, path, size_bytes, made: false } };
+            let tier = TierRecord { kind: wanted.kind, path, size_bytes, made: false };
+            let new = NewTier { volume, tier, settings };
             Ok((new.record(&from), new))
         };
         let words = |why: String| format!("volume {name} keeps its tier: {why}");
@@ -440,18 +415,22 @@ fn check_told(name: &str, told: u32, takes: u32) -> Answer<()> {
 struct NewTier {
     volume: VolumeId,
     tier: TierRecord,
+    /// What changes with it.
+    settings: Settings,
 }
 
 impl NewTier {
     /// The record that names it, and the former tier as one that holds nothing.
     fn record(&self, from: &Record) -> Record {
-        Record {
+        let mut record = Record {
             volume: self.volume,
             volatile: self.tier.kind == TierName::Memory,
             spare: Some(from.tier.path.clone()),
             tier: self.tier.clone(),
             ..from.clone()
-        }
+        };
+        self.settings.put_into(&mut record);
+        record
     }
 }
 
