@@ -172,7 +172,8 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                     let whole = cargo(root, &[&test[..], &of, &["--no-fail-fast"]].concat(), &[]);
                     // Storms and stories of volumes between nodes, without a world around them.
                     let stories = ["test", "--locked", "--package", "forebay-core", "--features", "mutants", "-j2"];
-                    let stories = [&stories[..], &["--quiet", "--test", "replicas", "mutants"]].concat();
+                    let stories =
+                        [&stories[..], &["--quiet", "--test", "replicas", "--test", "transcripts", "mutants"]].concat();
                     steps::all(vec![whole, cargo(root, &stories, &[])])
                 }
                 "fuzz" => fuzz::check(root, FUZZ_SECONDS),

@@ -7,6 +7,7 @@ use crate::words;
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
+use forebay_core::message::*;
 use forebay_core::types::*;
 
 /// Nodes, pipes and a backing, in which nothing is left to chance: what is due at one time happens in the order of asking.

@@ -2,9 +2,10 @@
 //! a renaming there changes no transcript.
 
 use crate::oracle::Stamp;
-use forebay_core::api::{IoError, Own, PeerFailure, Report};
+use forebay_core::api::{Own, PeerFailure, Report};
 use forebay_core::cluster::*;
 use forebay_core::format::{Descriptor, Kind};
+use forebay_core::message::*;
 use forebay_core::status::Phase;
 use forebay_core::types::*;
 
