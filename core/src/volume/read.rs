@@ -139,6 +139,40 @@ enum Plan {
 
 type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 
+/// A read that has changed nothing yet.
+struct Planned {
+    /// Of each block.
+    plans: SmallVec<[BlockPlan; 1]>,
+    frames_needed: u32,
+    /// See [`Reading::shows`].
+    shows: Lsn,
+}
+
+impl Planned {
+    fn in_memory(&self) -> impl Iterator<Item = FrameId> + '_ {
+        self.plans.iter().flatten().filter_map(|(_, how)| match how {
+            Plan::Memory(frame) => Some(*frame),
+            Plan::Zero | Plan::Load(_) | Plan::Backing => None,
+        })
+    }
+}
+
+/// A read whose frames are being gathered.
+struct Begun {
+    read: usize,
+    target: Target,
+    checks: Checks,
+    /// The fill that the next block may still belong to.
+    run: Option<Fill>,
+    /// What it waits for.
+    left: u32,
+}
+
+/// What a range has of a block: the bytes `[from, to)` in it.
+fn part_of(range: &core::ops::Range<u64>, block: BlockIndex) -> (u64, u64) {
+    (range.start.max(block.byte()) - block.byte(), (range.end - block.byte()).min(BLOCK_BYTES))
+}
+
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
@@ -228,60 +262,21 @@ impl Volume {
         }
     }
 
+    /// Begins a read if there are frames for it, and it is not one that must not be shown.
     fn try_read(&mut self, target: Target, offset: u64, length: u32, share: Share) -> bool {
-        let end = offset + u64::from(length);
+        let range = offset..offset + u64::from(length);
         let first = BlockIndex::of_byte(offset);
-        let last = BlockIndex::of_byte(end - 1);
-        let mut plans: SmallVec<[BlockPlan; 1]> = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
-        let mut frames_needed = 0;
-        let all_held = self.positions.committed() == self.positions.accepted();
-        let mut shows = Lsn(0);
-        for block in first.0..=last.0 {
-            let block = BlockIndex(block);
-            let from = offset.max(block.byte()) - block.byte();
-            let to = (end - block.byte()).min(BLOCK_BYTES);
-            let wanted =
-                SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
-            let plan = self.plan_block(block, wanted);
-            if !all_held {
-                shows = shows.max(self.live.newest_above(self.positions.committed(), block, wanted));
-            }
-            frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
-            frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));
-            plans.push(plan);
-        }
+        let planned = self.plan_read(&range);
         if let Target::Client(id) = target
-            && self.never_shown(shows)
+            && self.never_shown(planned.shows)
         {
             self.answer(id, Err(RequestError::Io));
             return true;
         }
-        // Pin what is in memory before anything is allocated: allocation evicts.
-        let available_before = self.pool.available();
-        for (_, how) in plans.iter().flatten() {
-            if let Plan::Memory(frame) = how {
-                self.pool.pin(*frame);
-            }
-        }
-        let unpin_all = |volume: &mut Volume| {
-            for (_, how) in plans.iter().flatten() {
-                if let Plan::Memory(frame) = how {
-                    volume.pool.unpin(*frame);
-                }
-            }
-        };
-        let available = self.pool.available();
-        let takes_none = frames_needed == 0 && available == available_before;
-        let fits = match share {
-            Share::All => available >= frames_needed,
-            Share::Clients => takes_none || available >= frames_needed + self.frames_left_by_reads(),
-            Share::Nothing => takes_none,
-        };
-        if !fits {
-            unpin_all(self);
+        if !self.pin_if_frames_suffice(&planned, share) {
             return false;
         }
-        let mut checks = match target {
+        let checks = match target {
             Target::Edge { .. } => self.checks_in_memory(first),
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
         };
@@ -289,85 +284,25 @@ impl Volume {
             target,
             pieces: Pieces::new(),
             checks: Checks::new(),
-            shows,
+            shows: planned.shows,
             left: 0,
             failed: false,
             from_memory: false,
         };
         let read = self.reads.reading.insert(reading);
+        let mut begun = Begun { read, target, checks, run: None, left: 0 };
         let mut pieces = Pieces::new();
-        let mut run: Option<Fill> = None;
-        let mut left = 0;
-        for (i, plan) in plans.iter().enumerate() {
+        for (i, plan) in planned.plans.iter().enumerate() {
             let block = BlockIndex(first.0 + i as u64);
-            let from = offset.max(block.byte()) - block.byte();
-            let to = (end - block.byte()).min(BLOCK_BYTES);
+            let (from, to) = part_of(&range, block);
             let mut sources: SmallVec<[(SectorMask, Source); 2]> = SmallVec::new();
             for &(mask, how) in plan {
-                let source = match how {
-                    Plan::Zero => {
-                        self.recorder.counters.read_blocks_of_zeros += 1;
-                        Source::Zero
-                    }
-                    Plan::Memory(frame) => {
-                        if self.live.is_clean(block) {
-                            self.recorder.counters.read_blocks_from_cache += 1;
-                        } else {
-                            self.recorder.counters.read_blocks_from_log += 1;
-                        }
-                        if let Target::Client(_) = target {
-                            self.pool.touch(frame);
-                        }
-                        Source::Frame(frame, 0)
-                    }
-                    Plan::Load(id) => {
-                        self.recorder.counters.read_blocks_from_log += 1;
-                        left += 1;
-                        let frame = self.load_record(read, id);
-                        if let Target::Edge { .. } = target {
-                            checks.push((frame, self.check_of(id)));
-                        }
-                        Source::Frame(frame, 0)
-                    }
-                    Plan::Backing => {
-                        let frame = self.pool.allocate().expect("available() was asked");
-                        self.pool.pin(frame);
-                        let cacheable = self.destage.ready && self.live.is_clean(block);
-                        let ask = self.may_ask_for(block);
-                        let blocks_max = match ask {
-                            true => ASK_BLOCKS_MAX,
-                            false => self.config.backing_write_bytes_max / BLOCK_BYTES as u32,
-                        };
-                        match &mut run {
-                            Some(fill)
-                                if fill.first.0 + fill.frames.len() as u64 == block.0
-                                    && fill.ask == ask
-                                    && (fill.frames.len() as u32) < blocks_max =>
-                            {
-                                fill.frames.push(frame);
-                                fill.cacheable.push(cacheable);
-                            }
-                            _ => {
-                                left += self.begin_fill(run.take());
-                                run = Some(Fill {
-                                    read,
-                                    first: block,
-                                    frames: Frames::from_slice(&[frame]),
-                                    cacheable: SmallVec::from_slice(&[cacheable]),
-                                    stale: false,
-                                    ask,
-                                    begun: self.now,
-                                });
-                            }
-                        }
-                        Source::Frame(frame, 0)
-                    }
-                };
-                sources.push((mask, source));
+                sources.push((mask, self.begin_source(&mut begun, block, how)));
             }
             self.push_pieces(&mut pieces, &sources, from, to);
         }
-        left += self.begin_fill(run.take());
+        let Begun { checks, run, mut left, .. } = begun;
+        left += self.begin_fill(run);
         let reading = &mut self.reads.reading[read];
         reading.pieces = pieces;
         reading.checks = checks;
@@ -377,6 +312,119 @@ impl Volume {
             self.end_read(read);
         }
         true
+    }
+
+    /// Where the newest content of a range is.
+    fn plan_read(&self, range: &core::ops::Range<u64>) -> Planned {
+        let first = BlockIndex::of_byte(range.start);
+        let last = BlockIndex::of_byte(range.end - 1);
+        let plans = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
+        let mut planned = Planned { plans, frames_needed: 0, shows: Lsn(0) };
+        let all_held = self.positions.committed() == self.positions.accepted();
+        for block in first.0..=last.0 {
+            let block = BlockIndex(block);
+            let (from, to) = part_of(range, block);
+            let wanted =
+                SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
+            let plan = self.plan_block(block, wanted);
+            if !all_held {
+                let newest = self.live.newest_above(self.positions.committed(), block, wanted);
+                planned.shows = planned.shows.max(newest);
+            }
+            planned.frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
+            planned.frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));
+            planned.plans.push(plan);
+        }
+        planned
+    }
+
+    /// Pins what is in memory, if the frames that the read may take are as many as it needs; else nothing is pinned.
+    fn pin_if_frames_suffice(&mut self, planned: &Planned, share: Share) -> bool {
+        // Pin what is in memory before anything is allocated: allocation evicts.
+        let available_before = self.pool.available();
+        for frame in planned.in_memory() {
+            self.pool.pin(frame);
+        }
+        let available = self.pool.available();
+        let needed = planned.frames_needed;
+        let takes_none = needed == 0 && available == available_before;
+        let fits = match share {
+            Share::All => available >= needed,
+            Share::Clients => takes_none || available >= needed + self.frames_left_by_reads(),
+            Share::Nothing => takes_none,
+        };
+        if !fits {
+            for frame in planned.in_memory() {
+                self.pool.unpin(frame);
+            }
+        }
+        fits
+    }
+
+    /// Begins to bring a piece of a block to where the read finds it; a frame comes pinned.
+    fn begin_source(&mut self, begun: &mut Begun, block: BlockIndex, how: Plan) -> Source {
+        match how {
+            Plan::Zero => {
+                self.recorder.counters.read_blocks_of_zeros += 1;
+                Source::Zero
+            }
+            Plan::Memory(frame) => {
+                if self.live.is_clean(block) {
+                    self.recorder.counters.read_blocks_from_cache += 1;
+                } else {
+                    self.recorder.counters.read_blocks_from_log += 1;
+                }
+                if let Target::Client(_) = begun.target {
+                    self.pool.touch(frame);
+                }
+                Source::Frame(frame, 0)
+            }
+            Plan::Load(id) => {
+                self.recorder.counters.read_blocks_from_log += 1;
+                begun.left += 1;
+                let frame = self.load_record(begun.read, id);
+                if let Target::Edge { .. } = begun.target {
+                    begun.checks.push((frame, self.check_of(id)));
+                }
+                Source::Frame(frame, 0)
+            }
+            Plan::Backing => Source::Frame(self.add_to_fill(begun, block), 0),
+        }
+    }
+
+    /// A frame for a block from the backing, or the former owner's cache: of the fill that ends before it, or of a new one.
+    fn add_to_fill(&mut self, begun: &mut Begun, block: BlockIndex) -> FrameId {
+        let frame = self.pool.allocate().expect("available() was asked");
+        self.pool.pin(frame);
+        let cacheable = self.destage.ready && self.live.is_clean(block);
+        let ask = self.may_ask_for(block);
+        let blocks_max = match ask {
+            true => ASK_BLOCKS_MAX,
+            false => self.config.backing_write_bytes_max / BLOCK_BYTES as u32,
+        };
+        match &mut begun.run {
+            Some(fill)
+                if fill.first.0 + fill.frames.len() as u64 == block.0
+                    && fill.ask == ask
+                    && (fill.frames.len() as u32) < blocks_max =>
+            {
+                fill.frames.push(frame);
+                fill.cacheable.push(cacheable);
+            }
+            _ => {
+                begun.left += self.begin_fill(begun.run.take());
+                begun.run = Some(Fill {
+                    read: begun.read,
+                    first: block,
+                    frames: Frames::from_slice(&[frame]),
+                    cacheable: SmallVec::from_slice(&[cacheable]),
+                    stale: false,
+                    ask,
+                    begun: self.now,
+                });
+            }
+        }
+        frame
     }
 
     /// What the frames that hold records of a block must be. Clean cache has no checksum.
