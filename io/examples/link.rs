@@ -48,6 +48,23 @@ struct Sink {
     answers: u64,
 }
 
+impl Sink {
+    fn new(start: Instant) -> std::io::Result<Sink> {
+        Ok(Sink {
+            arena: Arena::anonymous(FRAMES, true)?,
+            free: (0..FRAMES).map(FrameId).collect(),
+            bytes: 0,
+            damaged: 0,
+            whole: Lsn(0),
+            ahead: BTreeMap::new(),
+            advanced_at: start,
+            longest_gap: Duration(0),
+            owed: 0,
+            answers: 0,
+        })
+    }
+}
+
 impl Receiver for Sink {
     fn place(&mut self, _: &Envelope, _: &Message, blocks: usize) -> Option<Place> {
         let left = self.free.len().checked_sub(blocks)?;
@@ -192,6 +209,44 @@ fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {
     );
 }
 
+fn pair_of(text: &str) -> Result<AddressPair, Box<dyn Error>> {
+    let (own, peer) = text.split_once('=').ok_or("a pair is OWN=PEER")?;
+    Ok(AddressPair { own: own.parse()?, peer: peer.parse::<SocketAddr>()? })
+}
+
+fn security() -> Result<Security, Box<dyn Error>> {
+    match std::env::var_os("LINK_TLS") {
+        None => Ok(Security::Plain),
+        Some(folder) => {
+            let path = |name: &str| Path::new(&folder).join(name);
+            Ok(Security::Tls(PeerTls::load(&path("cert.pem"), &path("key.pem"), &path("ca.pem"))?))
+        }
+    }
+}
+
+fn compression() -> Compression {
+    match std::env::var("LINK_COMPRESSION").as_deref() {
+        Ok("off") => Compression::Off,
+        Ok(_) | Err(_) => Compression::default(),
+    }
+}
+
+/// Answers each append that came by what has come so far.
+fn answer_owed(link: &mut Link, sink: &mut Sink, envelope: &Envelope, host: Host) {
+    for _ in 0..std::mem::take(&mut sink.owed) {
+        let held = Message::Log(LogMessage::Held(Held {
+            accepted: sink.whole,
+            held: sink.whole,
+            synced: None,
+            mark: MarkNumber(0),
+            room: Room::default(),
+            host,
+        }));
+        // Where the link is down, nobody waits for it.
+        let _ = link.send(envelope, &held, Buffers::none(), None);
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [own, peer, door, pairs, rest @ ..] = &arguments[..] else {
@@ -200,19 +255,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let sends = rest.first().is_some_and(|word| word == "send");
     let rest = &rest[usize::from(sends)..];
     let time = Duration::from_secs(rest.first().map_or(Ok(10), |text| text.parse())?);
-    let mut config_pairs = Vec::new();
-    for pair in pairs.split(',') {
-        let (own, peer) = pair.split_once('=').ok_or("a pair is OWN=PEER")?;
-        config_pairs.push(AddressPair { own: own.parse()?, peer: peer.parse::<SocketAddr>()? });
-    }
+    let pairs = pairs.split(',').map(pair_of).collect::<Result<Vec<_>, _>>()?;
     let identity = Arc::new(identity(own)?);
-    let security = match std::env::var_os("LINK_TLS") {
-        None => Security::Plain,
-        Some(folder) => {
-            let path = |name: &str| Path::new(&folder).join(name);
-            Security::Tls(PeerTls::load(&path("cert.pem"), &path("key.pem"), &path("ca.pem"))?)
-        }
-    };
+    let security = security()?;
     let incarnation = |name: &str| Incarnation { node: NodeId(u64::from(name.as_bytes()[0])), tier: 1, life: 0 };
     let (from, to) = (incarnation(own), incarnation(peer));
     let envelope = Envelope { volume: VOLUME, term: TERM, config: Config(1), from, to };
@@ -221,30 +266,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         peer: NodeName::new(peer)?,
         peer_node: None,
         lane: 0,
-        pairs: config_pairs,
+        pairs,
         security: security.clone(),
         token: 0,
         bytes_max: 64 << 20,
-        compression: match std::env::var("LINK_COMPRESSION").as_deref() {
-            Ok("off") => Compression::Off,
-            Ok(_) | Err(_) => Compression::default(),
-        },
+        compression: compression(),
         multipath: false,
     };
     let start = clock::now();
     let mut source = sends.then(|| Source::new(rest.get(1), envelope)).transpose()?;
-    let mut sink = Sink {
-        arena: Arena::anonymous(FRAMES, true)?,
-        free: (0..FRAMES).map(FrameId).collect(),
-        bytes: 0,
-        damaged: 0,
-        whole: Lsn(0),
-        ahead: BTreeMap::new(),
-        advanced_at: start,
-        longest_gap: Duration(0),
-        owed: 0,
-        answers: 0,
-    };
+    let mut sink = Sink::new(start)?;
     let mut reactor = Reactor::new(ModeChoice::Auto)?;
     let listener = TcpListener::bind(door)?;
     let mut door = Door::new(&mut reactor, listener, identity.clone(), security, DOOR)?;
@@ -279,18 +310,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Some(source) = &mut source {
             source.send(&mut link, sink.answers);
         }
-        for _ in 0..std::mem::take(&mut sink.owed) {
-            let held = Message::Log(LogMessage::Held(Held {
-                accepted: sink.whole,
-                held: sink.whole,
-                synced: None,
-                mark: MarkNumber(0),
-                room: Room::default(),
-                host: identity.host,
-            }));
-            // Where the link is down, nobody waits for it.
-            let _ = link.send(&envelope, &held, Buffers::none(), None);
-        }
+        answer_owed(&mut link, &mut sink, &envelope, identity.host);
         link.flush(&mut reactor, &mut sink, now);
         while let Some(event) = link.take_event() {
             eprintln!("{} ms: {event:?}", (clock::now() - start).0 / 1_000_000);

@@ -267,41 +267,8 @@ impl VolumeIo {
             Effect::TierRead { op, at, frames } => self.tier_read(reactor, op, at, frames),
             Effect::TierScan { op, at, blocks } => self.tier_scan(reactor, op, at, blocks),
 
-            Effect::BackingRead { op, at, frames } => {
-                let bytes = frames.len() as u64 * BLOCK_BYTES;
-                let mut buffers = Buffers::none();
-                for &frame in &frames {
-                    buffers.push_frame(&self.arena, frame, 0, BLOCK_BYTES as usize);
-                }
-                let kind = Kind::BackingRead { first: frames.first().copied() };
-                let (operation, pieces) = (DeviceOperation::Read { bytes }, frames.len() as u64);
-                self.backing_operation(
-                    reactor,
-                    op,
-                    kind,
-                    operation,
-                    pieces,
-                    OperationKind::Read { offset: at.byte() },
-                    buffers,
-                )
-            }
-            Effect::BackingWrite { op, offset, parts } => {
-                if !self.parts_verified(&parts) {
-                    self.backing_mut().stats.writes.record(0, parts.len() as u64, 0, true);
-                    return done(op, Outcome::Failed(IoError::Checksum));
-                }
-                let mut buffers = Buffers::none();
-                for part in &parts {
-                    buffers.push_frame(&self.arena, part.frame, usize::from(part.from), usize::from(part.length));
-                }
-                if !buffers.is_aligned(self.backing().align() as usize) {
-                    buffers = buffers.gathered();
-                }
-                let (bytes, pieces) = (buffers.len(), parts.len() as u64);
-                let operation = DeviceOperation::Write { bytes };
-                let what = OperationKind::Write { offset };
-                self.backing_operation(reactor, op, Kind::BackingWrite, operation, pieces, what, buffers)
-            }
+            Effect::BackingRead { op, at, frames } => self.backing_read(reactor, op, at, &frames),
+            Effect::BackingWrite { op, offset, parts } => self.backing_write(reactor, op, offset, &parts),
             Effect::BackingZero { op, offset, length, hole } => {
                 let operation = DeviceOperation::Zero { bytes: length };
                 let what = OperationKind::Zero { offset, length, hole };
@@ -335,6 +302,36 @@ impl VolumeIo {
                 Executed::Nothing
             }
         }
+    }
+
+    fn backing_read(&mut self, reactor: &mut Reactor, op: OpId, at: BlockIndex, frames: &[FrameId]) -> Executed {
+        let bytes = frames.len() as u64 * BLOCK_BYTES;
+        let mut buffers = Buffers::none();
+        for &frame in frames {
+            buffers.push_frame(&self.arena, frame, 0, BLOCK_BYTES as usize);
+        }
+        let kind = Kind::BackingRead { first: frames.first().copied() };
+        let (operation, pieces) = (DeviceOperation::Read { bytes }, frames.len() as u64);
+        let what = OperationKind::Read { offset: at.byte() };
+        self.backing_operation(reactor, op, kind, operation, pieces, what, buffers)
+    }
+
+    fn backing_write(&mut self, reactor: &mut Reactor, op: OpId, offset: u64, parts: &[Part]) -> Executed {
+        if !self.parts_verified(parts) {
+            self.backing_mut().stats.writes.record(0, parts.len() as u64, 0, true);
+            return done(op, Outcome::Failed(IoError::Checksum));
+        }
+        let mut buffers = Buffers::none();
+        for part in parts {
+            buffers.push_frame(&self.arena, part.frame, usize::from(part.from), usize::from(part.length));
+        }
+        if !buffers.is_aligned(self.backing().align() as usize) {
+            buffers = buffers.gathered();
+        }
+        let (bytes, pieces) = (buffers.len(), parts.len() as u64);
+        let operation = DeviceOperation::Write { bytes };
+        let what = OperationKind::Write { offset };
+        self.backing_operation(reactor, op, Kind::BackingWrite, operation, pieces, what, buffers)
     }
 
     fn fill(&mut self, source: Source, target: FrameId, start: usize, length: usize) {
