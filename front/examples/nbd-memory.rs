@@ -75,6 +75,75 @@ enum Client {
     Serving(Box<Connection>),
 }
 
+impl Client {
+    /// It has something to do without its socket.
+    fn wants_turn(&self) -> bool {
+        match self {
+            Client::Greeting { .. } => false,
+            Client::Serving(connection) => matches!(connection.waits_for(), WaitsFor::Turn | WaitsFor::Frames),
+        }
+    }
+
+    fn to_poll(&self) -> libc::pollfd {
+        let (fd, events) = match self {
+            Client::Greeting { greeter, writable } => {
+                (greeter.socket().as_raw_fd(), if *writable { libc::POLLOUT } else { libc::POLLIN })
+            }
+            Client::Serving(connection) => {
+                let mut events = if connection.waits_for() == WaitsFor::Readable { libc::POLLIN } else { 0 };
+                if connection.has_unsent() {
+                    events |= libc::POLLOUT;
+                }
+                (connection.socket().as_raw_fd(), events)
+            }
+        };
+        libc::pollfd { fd, events, revents: 0 }
+    }
+
+    /// Does what its socket is ready for; none where it has ended in its greeting.
+    fn go_on(
+        self,
+        number: u32,
+        revents: i16,
+        exports: &ExportInfo,
+        volume: &mut MemoryVolume,
+        scratch: &mut Scratch,
+        now: Instant,
+    ) -> Option<Client> {
+        let mut connection = match self {
+            Client::Greeting { greeter, .. } if now - greeter.since() > HANDSHAKE_MAX => return None,
+            Client::Greeting { greeter, writable } if revents == 0 => {
+                return Some(Client::Greeting { greeter, writable });
+            }
+            Client::Greeting { greeter, .. } => {
+                return match greeter.advance(exports) {
+                    Greeting::WaitsReadable(greeter) => Some(Client::Greeting { greeter, writable: false }),
+                    Greeting::WaitsWritable(greeter) => Some(Client::Greeting { greeter, writable: true }),
+                    Greeting::Ready(channel, negotiated) => {
+                        Some(Client::Serving(Box::new(Connection::new(channel, number, *negotiated, now))))
+                    }
+                    Greeting::Closed(_) => None,
+                };
+            }
+            Client::Serving(connection) => connection,
+        };
+        let ready = match connection.waits_for() {
+            WaitsFor::Readable => revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0,
+            WaitsFor::Turn | WaitsFor::Frames => true,
+            WaitsFor::Replies | WaitsFor::Nothing => false,
+        };
+        if ready {
+            connection.receive(volume, scratch, now);
+        } else if revents & (libc::POLLHUP | libc::POLLERR) != 0 {
+            connection.close(volume);
+        }
+        if connection.stalled_since().is_some_and(|since| now - since > STALL_MAX) {
+            connection.close(volume);
+        }
+        Some(Client::Serving(connection))
+    }
+}
+
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (Some(address), Some(Ok(mib))) = (arguments.first(), arguments.get(1).map(|mib| mib.parse::<u64>())) else {
@@ -110,27 +179,9 @@ pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) 
         polled.push(libc::pollfd { fd: listener.fd(), events: accepting, revents: 0 });
         let mut idle = true;
         for (&number, client) in &clients {
-            let (fd, events) = match client {
-                Client::Greeting { greeter, writable } => {
-                    (greeter.socket().as_raw_fd(), if *writable { libc::POLLOUT } else { libc::POLLIN })
-                }
-                Client::Serving(connection) => {
-                    let mut events = match connection.waits_for() {
-                        WaitsFor::Readable => libc::POLLIN,
-                        WaitsFor::Turn | WaitsFor::Frames => {
-                            idle = false;
-                            0
-                        }
-                        WaitsFor::Replies | WaitsFor::Nothing => 0,
-                    };
-                    if connection.has_unsent() {
-                        events |= libc::POLLOUT;
-                    }
-                    (connection.socket().as_raw_fd(), events)
-                }
-            };
+            idle &= !client.wants_turn();
             owners.push(number);
-            polled.push(libc::pollfd { fd, events, revents: 0 });
+            polled.push(client.to_poll());
         }
         let timeout_ms = if idle { 1000 } else { 0 };
         // SAFETY: the list lives through the call and its length is its own.
@@ -149,35 +200,9 @@ pub fn serve(listener: Listener, size_bytes: u64, read_only: bool, check: bool) 
         }
         for (&number, polled) in owners.iter().zip(&polled[1..]) {
             let Some(client) = clients.remove(&number) else { continue };
-            let client = match client {
-                Client::Greeting { greeter, .. } if now - greeter.since() > HANDSHAKE_MAX => continue,
-                Client::Greeting { greeter, writable } if polled.revents == 0 => Client::Greeting { greeter, writable },
-                Client::Greeting { greeter, .. } => match greeter.advance(&exports) {
-                    Greeting::WaitsReadable(greeter) => Client::Greeting { greeter, writable: false },
-                    Greeting::WaitsWritable(greeter) => Client::Greeting { greeter, writable: true },
-                    Greeting::Ready(channel, negotiated) => {
-                        Client::Serving(Box::new(Connection::new(channel, number, *negotiated, now)))
-                    }
-                    Greeting::Closed(_) => continue,
-                },
-                Client::Serving(mut connection) => {
-                    let ready = match connection.waits_for() {
-                        WaitsFor::Readable => polled.revents & (libc::POLLIN | libc::POLLHUP | libc::POLLERR) != 0,
-                        WaitsFor::Turn | WaitsFor::Frames => true,
-                        WaitsFor::Replies | WaitsFor::Nothing => false,
-                    };
-                    if ready {
-                        connection.receive(&mut volume, &mut scratch, now);
-                    } else if polled.revents & (libc::POLLHUP | libc::POLLERR) != 0 {
-                        connection.close(&mut volume);
-                    }
-                    if connection.stalled_since().is_some_and(|since| now - since > STALL_MAX) {
-                        connection.close(&mut volume);
-                    }
-                    Client::Serving(connection)
-                }
-            };
-            clients.insert(number, client);
+            if let Some(client) = client.go_on(number, polled.revents, &exports, &mut volume, &mut scratch, now) {
+                clients.insert(number, client);
+            }
         }
         volume.take_answers(&mut answers);
         for (id, result) in answers.drain(..) {

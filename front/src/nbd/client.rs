@@ -211,109 +211,28 @@ impl Client {
         assert!(smallest as usize >= SECTOR && (smallest as usize).is_multiple_of(SECTOR), "sizes are whole sectors");
         assert!(largest >= smallest && load.region.end <= self.size_bytes, "the region lies within the volume");
         assert!(load.region.end - load.region.start >= u64::from(largest), "the region takes the largest request");
-        let mut report = Report::default();
-        let mut random = load.seed | 1;
-        let filler: Vec<u8> = (0..largest as usize + 4096).map(|_| next(&mut random) as u8).collect();
-        let sectors = if load.verify { (load.region.end - load.region.start) as usize / SECTOR } else { 0 };
-        // Generation last written to each sector of the region; 0 is none.
-        let mut generations = vec![0u32; sectors];
-        let mut in_flight: Vec<Option<InFlight>> = vec![None; load.depth];
-        let mut free: Vec<usize> = (0..load.depth).rev().collect();
-        let mut out = Vec::with_capacity(OUT_BYTES_MAX);
+        let mut running = Running::new(load);
         let mut answers = Vec::with_capacity(IN_BYTES);
-        let mut issued = 0u64;
-        let mut cursor = load.region.start;
         let cpu = socket::thread_cpu_seconds();
         let start = Instant::now();
         loop {
             let now = Instant::now();
             let ending = now - start >= load.duration;
-            while !ending && issued < load.operations && out.len() < OUT_BYTES_MAX {
-                let Some(&slot) = free.last() else { break };
-                let sizes = u64::from((largest - smallest) / smallest + 1);
-                let length = smallest * (1 + (next(&mut random) % sizes) as u32);
-                let places = (load.region.end - load.region.start - u64::from(length)) / u64::from(smallest) + 1;
-                let offset = if load.sequential {
-                    if cursor + u64::from(length) > load.region.end {
-                        cursor = load.region.start;
-                    }
-                    cursor
-                } else {
-                    load.region.start + next(&mut random) % places * u64::from(smallest)
-                };
-                let read = next(&mut random) % 100 < u64::from(load.read_percent);
-                let overlaps = |other: &InFlight| {
-                    offset < other.offset + u64::from(other.length) && other.offset < offset + u64::from(length)
-                };
-                if load.verify && in_flight.iter().flatten().any(overlaps) {
-                    if free.len() == load.depth {
-                        continue;
-                    }
-                    // The order of overlapping requests is the server's choice: nothing to verify by.
-                    break;
-                }
-                cursor = offset + u64::from(length);
-                free.pop();
-                in_flight[slot] = Some(InFlight { offset, length, read, since: now });
-                issued += 1;
-                let command = if read { Command::Read } else { Command::Write };
-                let (cookie, length) = (slot as u64, length.into());
-                out.extend_from_slice(&RequestHead { flags: 0, command, cookie, offset, length }.encode());
-                if !read && load.verify {
-                    let first = ((offset - load.region.start) as usize) / SECTOR;
-                    for (index, generation) in generations[first..][..length as usize / SECTOR].iter_mut().enumerate() {
-                        *generation += 1;
-                        out.extend_from_slice(&sector(offset + (index * SECTOR) as u64, *generation));
-                    }
-                } else if !read {
-                    let from = (next(&mut random) % 4096) as usize;
-                    out.extend_from_slice(&filler[from..from + length as usize]);
-                }
+            if !ending {
+                running.ask(now);
             }
-            if free.len() == load.depth && (ending || issued == load.operations) {
+            if running.free.len() == load.depth && (ending || running.issued == load.operations) {
                 break;
             }
-            self.send(&mut out)?;
-            let room = (IN_BYTES - answers.len().min(IN_BYTES / 2)).max(longest_answer(&in_flight));
+            self.send(&mut running.out)?;
+            let room = (IN_BYTES - answers.len().min(IN_BYTES / 2)).max(longest_answer(&running.in_flight));
             if !self.receive(&mut answers, room)? {
-                socket::wait(self.socket.as_fd(), !out.is_empty())?;
+                socket::wait(self.socket.as_fd(), !running.out.is_empty())?;
                 continue;
             }
-            let now = Instant::now();
-            let mut at = 0;
-            while let Some(head) = answers[at..].first_chunk() {
-                let (error, cookie) = decode_simple_reply(head).ok_or_else(|| broken("an answer has a wrong magic"))?;
-                let slot = cookie as usize;
-                let Some(request) = in_flight.get(slot).copied().flatten() else {
-                    return Err(broken("an answer names a request that is not in flight"));
-                };
-                let payload = if request.read && error == 0 { request.length as usize } else { 0 };
-                let Some(bytes) = answers[at + SIMPLE_REPLY_BYTES..].get(..payload) else { break };
-                at += SIMPLE_REPLY_BYTES + payload;
-                in_flight[slot] = None;
-                free.push(slot);
-                report.latency.record((now - request.since).as_nanos() as u64);
-                report.errors += u64::from(error != 0);
-                report.bytes += u64::from(request.length);
-                if !request.read {
-                    report.writes += 1;
-                    continue;
-                }
-                report.reads += 1;
-                if load.verify && error == 0 {
-                    let first = ((request.offset - load.region.start) as usize) / SECTOR;
-                    for (index, found) in bytes.chunks_exact(SECTOR).enumerate() {
-                        let generation = generations[first + index];
-                        if generation > 0 {
-                            report.verified += 1;
-                            let expected = sector(request.offset + (index * SECTOR) as u64, generation);
-                            report.mismatches += u64::from(found != expected);
-                        }
-                    }
-                }
-            }
-            answers.drain(..at);
+            running.take_answers(&mut answers, Instant::now())?;
         }
+        let mut report = running.report;
         report.seconds = start.elapsed().as_secs_f64();
         report.cpu_seconds = socket::thread_cpu_seconds() - cpu;
         Ok(report)
@@ -348,6 +267,150 @@ impl Client {
             }
             Moved::WouldBlock => Ok(false),
             Moved::Failed(error) => Err(error),
+        }
+    }
+}
+
+/// A load that runs.
+struct Running<'a> {
+    load: &'a Load,
+    random: u64,
+    /// What is written where nothing is verified.
+    filler: Vec<u8>,
+    /// Generation last written to each sector of the region; 0 is none. Empty where nothing is verified.
+    generations: Vec<u32>,
+    in_flight: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    /// Where a sequential load goes on.
+    cursor: u64,
+    issued: u64,
+    /// To be sent.
+    out: Vec<u8>,
+    report: Report,
+}
+
+impl Running<'_> {
+    fn new(load: &Load) -> Running<'_> {
+        let mut random = load.seed | 1;
+        let largest = *load.request_bytes.end() as usize;
+        let filler = (0..largest + 4096).map(|_| next(&mut random) as u8).collect();
+        let sectors = if load.verify { (load.region.end - load.region.start) as usize / SECTOR } else { 0 };
+        Running {
+            load,
+            random,
+            filler,
+            generations: vec![0; sectors],
+            in_flight: vec![None; load.depth],
+            free: (0..load.depth).rev().collect(),
+            cursor: load.region.start,
+            issued: 0,
+            out: Vec::with_capacity(OUT_BYTES_MAX),
+            report: Report::default(),
+        }
+    }
+
+    /// Queues requests while there are to be more and there is room.
+    fn ask(&mut self, now: Instant) {
+        let load = self.load;
+        while self.issued < load.operations && self.out.len() < OUT_BYTES_MAX {
+            let Some(&slot) = self.free.last() else { break };
+            let (offset, length, read) = self.choose();
+            let overlaps = |other: &InFlight| {
+                offset < other.offset + u64::from(other.length) && other.offset < offset + u64::from(length)
+            };
+            if load.verify && self.in_flight.iter().flatten().any(overlaps) {
+                if self.free.len() == load.depth {
+                    continue;
+                }
+                // The order of overlapping requests is the server's choice: nothing to verify by.
+                break;
+            }
+            self.cursor = offset + u64::from(length);
+            self.free.pop();
+            self.in_flight[slot] = Some(InFlight { offset, length, read, since: now });
+            self.issued += 1;
+            let command = if read { Command::Read } else { Command::Write };
+            let head = RequestHead { flags: 0, command, cookie: slot as u64, offset, length: length.into() };
+            self.out.extend_from_slice(&head.encode());
+            if !read {
+                self.put_payload(offset, length);
+            }
+        }
+    }
+
+    /// Where the next request is, how long, and whether it is a read.
+    fn choose(&mut self) -> (u64, u32, bool) {
+        let load = self.load;
+        let (smallest, largest) = (*load.request_bytes.start(), *load.request_bytes.end());
+        let sizes = u64::from((largest - smallest) / smallest + 1);
+        let length = smallest * (1 + (next(&mut self.random) % sizes) as u32);
+        let places = (load.region.end - load.region.start - u64::from(length)) / u64::from(smallest) + 1;
+        let offset = if load.sequential {
+            if self.cursor + u64::from(length) > load.region.end {
+                self.cursor = load.region.start;
+            }
+            self.cursor
+        } else {
+            load.region.start + next(&mut self.random) % places * u64::from(smallest)
+        };
+        let read = next(&mut self.random) % 100 < u64::from(load.read_percent);
+        (offset, length, read)
+    }
+
+    fn put_payload(&mut self, offset: u64, length: u32) {
+        let length = length as usize;
+        if self.load.verify {
+            let first = ((offset - self.load.region.start) as usize) / SECTOR;
+            for (index, generation) in self.generations[first..][..length / SECTOR].iter_mut().enumerate() {
+                *generation += 1;
+                self.out.extend_from_slice(&sector(offset + (index * SECTOR) as u64, *generation));
+            }
+        } else {
+            let from = (next(&mut self.random) % 4096) as usize;
+            self.out.extend_from_slice(&self.filler[from..from + length]);
+        }
+    }
+
+    /// Takes the answers that are whole and drops them from `answers`.
+    fn take_answers(&mut self, answers: &mut Vec<u8>, now: Instant) -> io::Result<()> {
+        let mut at = 0;
+        while let Some(head) = answers[at..].first_chunk() {
+            let (error, cookie) = decode_simple_reply(head).ok_or_else(|| broken("an answer has a wrong magic"))?;
+            let slot = cookie as usize;
+            let Some(request) = self.in_flight.get(slot).copied().flatten() else {
+                return Err(broken("an answer names a request that is not in flight"));
+            };
+            let payload = if request.read && error == 0 { request.length as usize } else { 0 };
+            let Some(bytes) = answers[at + SIMPLE_REPLY_BYTES..].get(..payload) else { break };
+            at += SIMPLE_REPLY_BYTES + payload;
+            self.in_flight[slot] = None;
+            self.free.push(slot);
+            self.report.latency.record((now - request.since).as_nanos() as u64);
+            self.report.errors += u64::from(error != 0);
+            self.report.bytes += u64::from(request.length);
+            if !request.read {
+                self.report.writes += 1;
+                continue;
+            }
+            self.report.reads += 1;
+            if self.load.verify && error == 0 {
+                self.verify(request.offset, bytes);
+            }
+        }
+        answers.drain(..at);
+        Ok(())
+    }
+
+    /// Compares what was read with what was written last, where something was.
+    fn verify(&mut self, offset: u64, bytes: &[u8]) {
+        let first = ((offset - self.load.region.start) as usize) / SECTOR;
+        for (index, found) in bytes.chunks_exact(SECTOR).enumerate() {
+            let generation = self.generations[first + index];
+            if generation > 0 {
+                self.report.verified += 1;
+                let expected = sector(offset + (index * SECTOR) as u64, generation);
+                self.report.mismatches += u64::from(found != expected);
+            }
         }
     }
 }

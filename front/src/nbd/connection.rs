@@ -553,26 +553,7 @@ impl Connection {
         let fua = head.flags & command_flags::FUA != 0;
         let RequestHead { offset, length, .. } = head;
         let (request, asked) = match head.command {
-            Command::Write => {
-                let length = length as u32;
-                // One that is refused anyway must not wait for frames that the volume may never have.
-                let request = Request::Write { offset, length, payload: Payloads::new(), fua };
-                if let Err(error) = backend.admissible(&request) {
-                    backend.withdraw(ClientId(self.number));
-                    self.refuse_with_payload(backend, &head, label, code_of(error));
-                    return Ok(());
-                }
-                let count = blocks_of(offset, length);
-                let mut frames = Frames::with_capacity(count as usize);
-                if !backend.take_frames(ClientId(self.number), self.held, count, &mut frames) {
-                    return Err(WaitsFor::Frames);
-                }
-                self.held += count;
-                debug_assert_eq!(frames.len(), count as usize);
-                let blocks = Payloads::with_capacity(count as usize);
-                self.incoming = Incoming::Payload(Payload { head, length, fua, frames, blocks });
-                return Ok(());
-            }
+            Command::Write => return self.begin_write(backend, head, label, fua),
             Command::Read => {
                 let (length, one_chunk) = (length as u32, head.flags & command_flags::DF != 0);
                 if let Err(error) = backend.admissible(&Request::Read { offset, length }) {
@@ -610,6 +591,34 @@ impl Connection {
             Command::Disconnect | Command::Unknown(_) => unreachable!("dealt with before, or refused by check"),
         };
         self.submit(backend, head, asked, request);
+        Ok(())
+    }
+
+    /// Takes frames for a write whose bytes come next; `Err` as in `on_head`.
+    fn begin_write<B: Backend + ?Sized>(
+        &mut self,
+        backend: &mut B,
+        head: RequestHead,
+        label: Label,
+        fua: bool,
+    ) -> Result<(), WaitsFor> {
+        let (offset, length) = (head.offset, head.length as u32);
+        // One that is refused anyway must not wait for frames that the volume may never have.
+        let request = Request::Write { offset, length, payload: Payloads::new(), fua };
+        if let Err(error) = backend.admissible(&request) {
+            backend.withdraw(ClientId(self.number));
+            self.refuse_with_payload(backend, &head, label, code_of(error));
+            return Ok(());
+        }
+        let count = blocks_of(offset, length);
+        let mut frames = Frames::with_capacity(count as usize);
+        if !backend.take_frames(ClientId(self.number), self.held, count, &mut frames) {
+            return Err(WaitsFor::Frames);
+        }
+        self.held += count;
+        debug_assert_eq!(frames.len(), count as usize);
+        let blocks = Payloads::with_capacity(count as usize);
+        self.incoming = Incoming::Payload(Payload { head, length, fua, frames, blocks });
         Ok(())
     }
 
