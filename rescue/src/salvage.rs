@@ -1,11 +1,12 @@
 //! `forebay salvage`: replays a tier's log, and the journal beside an image, into a new image when nothing else is left.
 //! Neither the tier nor the journal nor the base image is ever written to.
 
-use crate::tier_reader::{Damage, TierReader, byte_of};
+use crate::tier_reader::{Damage, Found, TierContent, TierReader, byte_of};
 use anyhow::{Context, Result, bail};
 use forebay_api::units::show_size;
-use forebay_core::format::Kind;
-use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES};
+use forebay_core::format::{Descriptor, Kind};
+use forebay_core::log::Kept;
+use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES, SectorMask};
 use forebay_io::Backing;
 use forebay_io::folder::{self, Folder};
 use forebay_io::journal::{self, JournalError, ReplayRequest, TierWord, Verdict};
@@ -151,32 +152,40 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
             Err(error) => done.damage.push(Damage { byte: 0, reason: format!("{error:#}") }),
         }
     }
+    let replay = Replay { reader: &reader, content: &content, kept, image: &image, to, with_base: base.is_some() };
     for (found, in_backing) in content.records.iter().zip(in_backing) {
-        let record = &found.record;
         if in_backing && base.is_some() {
             done.in_base += 1;
-            continue;
-        }
-        if found.superseded {
+        } else if found.superseded {
             done.superseded += 1;
-            continue;
+        } else {
+            replay.record(found, &mut done)?;
         }
+    }
+    image.sync_all().with_context(|| format!("cannot sync {}", to.display()))?;
+    std::mem::forget(unfinished);
+    Ok(done)
+}
+
+/// Of one record: where in its block, and the bytes.
+type RecordPiece = (u64, Vec<u8>);
+
+/// What the records of a tier are written into a new image with.
+struct Replay<'a> {
+    reader: &'a TierReader,
+    content: &'a TierContent,
+    kept: Option<Kept>,
+    image: &'a File,
+    to: &'a Path,
+    with_base: bool,
+}
+
+impl Replay<'_> {
+    /// Writes a record into the image, or counts why that was not done.
+    fn record(&self, found: &Found, done: &mut Salvaged) -> Result<()> {
+        let record = &found.record;
         let outcome = match record.kind {
-            Kind::Data { mask, .. } => match found.payload {
-                None => Err(Damage {
-                    byte: byte_of(Default::default()),
-                    reason: format!("log position {}: a data record without payload", record.lsn),
-                }),
-                Some(_) => reader.payload(&volume, found).map(|bytes| {
-                    mask.runs()
-                        .map(|(first, count)| {
-                            let at = u64::from(first) * SECTOR_BYTES;
-                            let length = u64::from(count) * SECTOR_BYTES;
-                            (at, bytes[at as usize..(at + length) as usize].to_vec())
-                        })
-                        .collect::<Vec<_>>()
-                }),
-            },
+            Kind::Data { mask, .. } => self.data(found, mask),
             Kind::ZeroSectors { mask } => Ok(mask
                 .runs()
                 .map(|(first, count)| {
@@ -184,42 +193,69 @@ pub fn run(tier: &Path, to: &Path, base: Option<&Path>) -> Result<Salvaged> {
                 })
                 .collect()),
             Kind::ZeroBlocks { blocks, .. } => {
-                // Of a range that the backing has had, what is not pinned may have newer content there.
-                let ranges = match &kept {
-                    Some(kept) if record.lsn <= content.destaged() && base.is_some() => kept.pinned(record),
-                    _ => vec![(record.block, u64::from(blocks))],
-                };
-                for (first, blocks) in ranges {
-                    let end = (first.byte() + blocks * BLOCK_BYTES).min(size_bytes);
-                    write_zeros(&image, first.byte(), end).with_context(|| format!("cannot write {}", to.display()))?;
-                }
+                self.zero_blocks(record, blocks)?;
                 Ok(Vec::new())
             }
         };
         match outcome {
             Ok(pieces) => {
-                for (at, bytes) in pieces {
-                    let start = record.block.byte() + at;
-                    let end = (start + bytes.len() as u64).min(size_bytes);
-                    if start < end {
-                        image
-                            .write_all_at(&bytes[..(end - start) as usize], start)
-                            .with_context(|| format!("cannot write {}", to.display()))?;
-                    }
-                }
+                self.write(record, pieces)?;
                 done.replayed += 1;
             }
             // The slot of a record that is in the backing may be in use for a newer one: no loss where there is a base.
-            Err(_) if record.lsn <= content.destaged() => done.in_base += 1,
+            Err(_) if record.lsn <= self.content.destaged() => done.in_base += 1,
             Err(damage) => {
                 done.lost += 1;
                 done.damage.push(damage);
             }
         }
+        Ok(())
     }
-    image.sync_all().with_context(|| format!("cannot sync {}", to.display()))?;
-    std::mem::forget(unfinished);
-    Ok(done)
+
+    /// The pieces of a data record, from its payload in the tier.
+    fn data(&self, found: &Found, mask: SectorMask) -> Result<Vec<RecordPiece>, Damage> {
+        if found.payload.is_none() {
+            return Err(Damage {
+                byte: byte_of(Default::default()),
+                reason: format!("log position {}: a data record without payload", found.record.lsn),
+            });
+        }
+        let bytes = self.reader.payload(&self.content.superblock.volume, found)?;
+        let piece = |(first, count)| {
+            let at = u64::from(first) * SECTOR_BYTES;
+            let length = u64::from(count) * SECTOR_BYTES;
+            (at, bytes[at as usize..(at + length) as usize].to_vec())
+        };
+        Ok(mask.runs().map(piece).collect())
+    }
+
+    fn zero_blocks(&self, record: &Descriptor, blocks: u32) -> Result<()> {
+        // Of a range that the backing has had, what is not pinned may have newer content there.
+        let ranges = match &self.kept {
+            Some(kept) if record.lsn <= self.content.destaged() && self.with_base => kept.pinned(record),
+            _ => vec![(record.block, u64::from(blocks))],
+        };
+        for (first, blocks) in ranges {
+            let end = (first.byte() + blocks * BLOCK_BYTES).min(self.content.size_bytes());
+            write_zeros(self.image, first.byte(), end)
+                .with_context(|| format!("cannot write {}", self.to.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what of the pieces lies within the volume.
+    fn write(&self, record: &Descriptor, pieces: Vec<RecordPiece>) -> Result<()> {
+        for (at, bytes) in pieces {
+            let start = record.block.byte() + at;
+            let end = (start + bytes.len() as u64).min(self.content.size_bytes());
+            if start < end {
+                self.image
+                    .write_all_at(&bytes[..(end - start) as usize], start)
+                    .with_context(|| format!("cannot write {}", self.to.display()))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {
