@@ -118,11 +118,21 @@ pub fn plan(facts: &Facts<'_>, wish: Wish) -> Plan {
     let (Some(first), Some(others)) = (first.clone().or(others.clone()), others.or(first)) else {
         return free(undecided(facts.devices));
     };
+    let homes = (0..facts.shards).map(|shard| if shard == 0 { &first } else { &others });
+    let at_homes = near_homes(topology, &nodes, homes);
+    Plan::Placed(at_homes.into_iter().map(|(node, home, why)| seat(node, home, why)).collect())
+}
+
+/// A node for each thread, the nearest to its home that has a CPU left for it; whether that is its home, and why there.
+fn near_homes<'a>(
+    topology: &Topology,
+    nodes: &BTreeMap<NodeNumber, Vec<Cpu>>,
+    homes: impl Iterator<Item = &'a Home>,
+) -> Vec<(NodeNumber, bool, String)> {
     let mut left: BTreeMap<NodeNumber, usize> = nodes.iter().map(|(node, cpus)| (*node, cpus.len())).collect();
-    let mut seats = Vec::new();
-    for shard in 0..facts.shards {
-        let home = if shard == 0 { &first } else { &others };
-        let mut by_distance = usable.clone();
+    let mut near = Vec::new();
+    for home in homes {
+        let mut by_distance: Vec<NodeNumber> = nodes.keys().copied().collect();
         by_distance.sort_by_key(|node| (*node != home.node, distance(topology, home.node, *node), *node));
         let roomy = by_distance.into_iter().find(|node| left[node] > 0);
         let node = roomy.unwrap_or(home.node);
@@ -136,9 +146,9 @@ pub fn plan(facts: &Facts<'_>, wish: Wish) -> Plan {
                 nodes[&home.node].len()
             )
         };
-        seats.push(seat(node, node == home.node, why));
+        near.push((node, node == home.node, why));
     }
-    Plan::Placed(seats)
+    near
 }
 
 /// A node, and why that one.
