@@ -339,7 +339,24 @@ impl Setup {
         setup.backing_micros_max = random.pick(&[50, 5_000, 50_000, 400_000]);
         setup.batch_max = random.pick(&[1, 4, 16]);
         setup.check = random.pick(&[5_000, 20_000, 100_000]);
-        setup.faults = Faults {
+        setup.faults = Faults::draw(random);
+        // From a copy: what was not there when a seed was noted must not change what it means.
+        let mut aside = random.clone();
+        setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
+        setup.version = if aside.below(8) == 0 { Version::One } else { Version::Two };
+        if kind == TierKind::Flash && random.below(8) == 0 {
+            setup.faults.flash_rot = rate(random, 2, 50_000);
+            setup.faults.flash_lost = rate(random, 2, 50_000);
+            setup.faults.flash_misdirected = rate(random, 2, 50_000);
+        }
+        setup
+    }
+}
+
+impl Faults {
+    /// Those of most runs.
+    fn draw(random: &mut Random) -> Faults {
+        Faults {
             backing_write_error: rate(random, 4, 200_000),
             backing_read_error: rate(random, 4, 200_000),
             backing_sync_error: rate(random, 4, 300_000),
@@ -360,16 +377,6 @@ impl Setup {
             process_killed: rate(random, 2, 20_000),
             power_lost: rate(random, 2, 20_000),
             logs_lost: rate(random, 6, 5_000),
-        };
-        // From a copy: what was not there when a seed was noted must not change what it means.
-        let mut aside = random.clone();
-        setup.drain_max = aside.pick(&[Duration(0), Duration(0), Duration::from_millis(20), Duration::from_secs(1)]);
-        setup.version = if aside.below(8) == 0 { Version::One } else { Version::Two };
-        if kind == TierKind::Flash && random.below(8) == 0 {
-            setup.faults.flash_rot = rate(random, 2, 50_000);
-            setup.faults.flash_lost = rate(random, 2, 50_000);
-            setup.faults.flash_misdirected = rate(random, 2, 50_000);
         }
-        setup
     }
 }

@@ -304,28 +304,7 @@ impl World {
         }
         match (open.asked, result) {
             (Asked::Read { offset, length, audit }, Ok(pieces)) => {
-                self.assert_lease("a read is answered");
-                let bytes = self.gather(&pieces);
-                assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
-                if self.rotten {
-                    // What memory holds is not what was written.
-                } else if self.damage_carried {
-                    // Records that damage has taken may be gone; what is shown must be something once written there.
-                    self.oracle.read_is_of_this_place(offset, &bytes);
-                } else if audit && self.audit.as_ref().is_some_and(|a| a.settle && a.node == self.at) {
-                    let durable = self.audit.as_ref().is_some_and(|a| a.durable);
-                    self.oracle.settled(offset, &bytes, durable, open.began, now);
-                } else {
-                    self.oracle.read_answered(offset, &bytes, open.began, now);
-                }
-                if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
-                    audit.next = offset + u64::from(length);
-                    self.schedule(Duration(0), Due::Audit);
-                }
-                if !pieces.is_empty() {
-                    let wait = self.micros(self.setup.think_micros_max);
-                    self.schedule(wait, Due::Sent(pieces));
-                }
+                self.read_answered(offset, length, audit, open.began, pieces, now);
             }
             (Asked::Read { offset, length, audit }, Err(error)) => {
                 self.assert_may_fail("a read", error);
@@ -345,26 +324,7 @@ impl World {
             }
             (Asked::Write(write), Ok(pieces)) => {
                 assert!(pieces.is_empty(), "a write is answered with bytes");
-                if self.lie != Some(Lie::AcknowledgedEarly) {
-                    self.oracle.write_acknowledged(write, now);
-                }
-                self.assert_members_hold(write);
-                self.assert_backed(write);
-                if open.through
-                    && self.node.through_since.is_some_and(|since| since <= open.began)
-                    && !self.damage_carried
-                {
-                    self.coverage.see("write acknowledged by the backing");
-                    let why = "the backing after a write-through acknowledgement";
-                    self.oracle.image_has(&self.backing.current, write, why);
-                    if !self.setup.faults.backing_write_fails() {
-                        let (offset, length) = self.oracle.range(write);
-                        self.oracle.image_has_all_before(&self.backing.current, offset, length, now, why);
-                    }
-                }
-                if self.oracle.is_fua(write) {
-                    self.coverage.see("FUA acknowledged");
-                }
+                self.write_acknowledged(write, open.began, open.through, now);
             }
             (Asked::Write(_), Err(error)) => self.assert_may_fail("a write", error),
             (Asked::Flush(flush), Ok(pieces)) => {
@@ -381,6 +341,51 @@ impl World {
             (Asked::Flush(_), Err(error)) => self.assert_may_fail("a flush", error),
             (Asked::Prefetch, Ok(pieces)) => assert!(pieces.is_empty(), "a prefetch is answered with bytes"),
             (Asked::Prefetch, Err(error)) => self.assert_may_fail("a prefetch", error),
+        }
+    }
+
+    fn read_answered(&mut self, offset: u64, length: u32, audit: bool, began: Moment, pieces: Pieces, now: Moment) {
+        self.assert_lease("a read is answered");
+        let bytes = self.gather(&pieces);
+        assert_eq!(bytes.len(), length as usize, "a read of {length} bytes is answered by {}", bytes.len());
+        if self.rotten {
+            // What memory holds is not what was written.
+        } else if self.damage_carried {
+            // Records that damage has taken may be gone; what is shown must be something once written there.
+            self.oracle.read_is_of_this_place(offset, &bytes);
+        } else if audit && self.audit.as_ref().is_some_and(|a| a.settle && a.node == self.at) {
+            let durable = self.audit.as_ref().is_some_and(|a| a.durable);
+            self.oracle.settled(offset, &bytes, durable, began, now);
+        } else {
+            self.oracle.read_answered(offset, &bytes, began, now);
+        }
+        if audit && let Some(audit) = self.audit.as_mut().filter(|audit| audit.node == self.at) {
+            audit.next = offset + u64::from(length);
+            self.schedule(Duration(0), Due::Audit);
+        }
+        if !pieces.is_empty() {
+            let wait = self.micros(self.setup.think_micros_max);
+            self.schedule(wait, Due::Sent(pieces));
+        }
+    }
+
+    fn write_acknowledged(&mut self, write: WriteId, began: Moment, through: bool, now: Moment) {
+        if self.lie != Some(Lie::AcknowledgedEarly) {
+            self.oracle.write_acknowledged(write, now);
+        }
+        self.assert_members_hold(write);
+        self.assert_backed(write);
+        if through && self.node.through_since.is_some_and(|since| since <= began) && !self.damage_carried {
+            self.coverage.see("write acknowledged by the backing");
+            let why = "the backing after a write-through acknowledgement";
+            self.oracle.image_has(&self.backing.current, write, why);
+            if !self.setup.faults.backing_write_fails() {
+                let (offset, length) = self.oracle.range(write);
+                self.oracle.image_has_all_before(&self.backing.current, offset, length, now, why);
+            }
+        }
+        if self.oracle.is_fua(write) {
+            self.coverage.see("FUA acknowledged");
         }
     }
 

@@ -81,28 +81,7 @@ impl World {
             Crash::LogsLost => {}
         }
         if crash == Crash::LogsLost {
-            self.coverage.see("all logs lost");
-            // Nothing replays a log here, so nothing waits for the last writes: they land, in part, or never.
-            for late in std::mem::take(&mut ghosts) {
-                self.late_write_ends(late);
-            }
-            if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
-                self.coverage.see("batch replayed after all logs were lost");
-                journal::apply(&found, &self.journal.current, self.size_promised, &mut self.backing.current);
-            }
-            self.journal = Media::new(self.journal.current.len());
-            self.journal_found = None;
-            // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
-            // dropped: the image that the new volume begins with is what lies on the medium.
-            self.backing.sync(self.backing.mark());
-            self.backing.durable.clone_from(&self.backing.current);
-            self.node.tier = Media::new(self.node.tier.current.len());
-            self.node.formatted = false;
-            self.node.term = Term(0);
-            if !self.damage_carried {
-                self.oracle.all_logs_lost(&self.backing.current, now);
-            }
-            self.audit = None;
+            self.lose_all_logs(std::mem::take(&mut ghosts), now);
         } else {
             if crash == Crash::PowerLost {
                 self.oracle.power_lost(now);
@@ -114,6 +93,38 @@ impl World {
             self.metadata_may_rot(checkpoint_at_rest);
         }
         let down = self.micros(1_000_000);
+        self.ghosts_may_land(ghosts);
+        self.schedule(down, Due::Restart);
+    }
+
+    /// The next volume begins with the image alone.
+    fn lose_all_logs(&mut self, ghosts: Vec<Late>, now: Moment) {
+        self.coverage.see("all logs lost");
+        // Nothing replays a log here, so nothing waits for the last writes: they land, in part, or never.
+        for late in ghosts {
+            self.late_write_ends(late);
+        }
+        if let Some(found) = journal::newest(&VOLUME_UUID, &self.journal.current) {
+            self.coverage.see("batch replayed after all logs were lost");
+            journal::apply(&found, &self.journal.current, self.size_promised, &mut self.backing.current);
+        }
+        self.journal = Media::new(self.journal.current.len());
+        self.journal_found = None;
+        // Whoever makes a new volume of the image has synced it before, and written again what a failed sync had
+        // dropped: the image that the new volume begins with is what lies on the medium.
+        self.backing.sync(self.backing.mark());
+        self.backing.durable.clone_from(&self.backing.current);
+        self.node.tier = Media::new(self.node.tier.current.len());
+        self.node.formatted = false;
+        self.node.term = Term(0);
+        if !self.damage_carried {
+            self.oracle.all_logs_lost(&self.backing.current, now);
+        }
+        self.audit = None;
+    }
+
+    /// Writes that an earlier life has sent and nobody has seen the end of land at some time, or never.
+    fn ghosts_may_land(&mut self, ghosts: Vec<Late>) {
         for late in ghosts {
             // Some never land.
             let keep = match self.landing() {
@@ -126,7 +137,6 @@ impl World {
                 self.schedule(wait, Due::Ghost(late));
             }
         }
-        self.schedule(down, Due::Restart);
     }
 
     /// The volume of this node is opened anew: what it had asked for is nobody's any more, or comes late.

@@ -99,34 +99,7 @@ impl World {
                 self.size_promised = self.size_promised.max(*size);
                 self.coverage.see("volume grown");
             }
-            (Control::Stop { drain }, Ok(())) => {
-                let volume = self.node.volume.as_ref().expect("it answers");
-                let status = volume.status(self.clock());
-                assert!(
-                    self.node.open.values().all(|o| o.hung_up),
-                    "stopped with requests open: {}",
-                    self.unfinished()
-                );
-                if *drain {
-                    self.coverage.see("stopped with drain");
-                    assert_eq!(status.dirty_bytes, 0, "stopped with drain");
-                    self.assert_journal_is_empty();
-                    self.backing_has_all_before(self.moment, "the backing after a stop with drain");
-                } else {
-                    self.coverage.see("stopped without drain");
-                    let took = self.now - self.node.stop_asked;
-                    // Only the tier may keep it longer: nothing of the log is left behind.
-                    let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
-                    assert!(
-                        took <= most || self.setup.faults.tier_stall > 0,
-                        "a stop without drain took {took:?}: {}",
-                        self.unfinished()
-                    );
-                }
-                if self.node.layout.kind == TierKind::Flash {
-                    self.oracle.make_durable(self.moment + 1);
-                }
-            }
+            (Control::Stop { drain }, Ok(())) => self.stopped(*drain),
             // A release that came before its end; its own answer follows.
             (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.node.keeping = true,
             (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
@@ -134,6 +107,31 @@ impl World {
                 Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
                 Err(_),
             ) => {}
+        }
+    }
+
+    fn stopped(&mut self, drain: bool) {
+        let volume = self.node.volume.as_ref().expect("it answers");
+        let status = volume.status(self.clock());
+        assert!(self.node.open.values().all(|o| o.hung_up), "stopped with requests open: {}", self.unfinished());
+        if drain {
+            self.coverage.see("stopped with drain");
+            assert_eq!(status.dirty_bytes, 0, "stopped with drain");
+            self.assert_journal_is_empty();
+            self.backing_has_all_before(self.moment, "the backing after a stop with drain");
+        } else {
+            self.coverage.see("stopped without drain");
+            let took = self.now - self.node.stop_asked;
+            // Only the tier may keep it longer: nothing of the log is left behind.
+            let most = Duration(STOP_PATIENCE.0 + 1_000_000_000);
+            assert!(
+                took <= most || self.setup.faults.tier_stall > 0,
+                "a stop without drain took {took:?}: {}",
+                self.unfinished()
+            );
+        }
+        if self.node.layout.kind == TierKind::Flash {
+            self.oracle.make_durable(self.moment + 1);
         }
     }
 
