@@ -217,49 +217,59 @@ fn one_subnet(host: &Host) -> Verdict {
             gathered.fine(Sentence::new("paths.subnet-ruled").with("subnet", &subnet).with("nics", paths.len()));
             continue;
         };
-        let names: Vec<&str> = unused.iter().map(|path| path.name.as_str()).collect();
-        let show = |path: &&Outward| {
-            let Address { address, prefix, .. } = path.address;
-            Evidence::new(format!("ip address show dev {}", path.name), format!("{address}/{prefix}"))
-        };
-        let mut evidence: Vec<Evidence> = paths.iter().map(show).collect();
-        let route = format!("{subnet} dev {used} metric {}", taken.metric);
-        evidence.push(Evidence::new("ip route show table main", route));
-        let arp = "/proc/sys/net/ipv4/conf/all/arp_ignore";
-        evidence.extend(host.system.text(arp).known().map(|value| Evidence::new(arp, value)));
-        let bits: Option<Vec<u64>> = paths.iter().map(|path| path.bits).collect();
-        let own = paths.iter().find(|path| path.name == used).and_then(|path| path.bits);
-        gathered.find(Finding {
-            id: format!("one-subnet/{subnet}"),
-            check: 34,
-            severity: Severity::Warning,
-            confidence: Confidence::Certain,
-            text: Sentence::new("paths.one-subnet")
-                .with("subnet", &subnet)
-                .with("used", used)
-                .with("unused", names.join(", ")),
-            evidence,
-            number: bits.zip(own).map(|(bits, own)| Number {
-                is: own as f64 / 8.0,
-                could_be: bits.iter().sum::<u64>() as f64 / 8.0,
-                unit: "B/s".to_owned(),
-            }),
-            remedies: vec![
-                Remedy::Explain {
-                    what: Sentence::new("paths.second-subnet-help").with("nic", other.name),
-                    command: None,
-                },
-                Remedy::Explain {
-                    what: Sentence::new("paths.rules-help").with("nic", other.name),
-                    command: Some(format!(
-                        "ip route add {subnet} dev {} table 100 && ip rule add from {} table 100",
-                        other.name, other.address.address
-                    )),
-                },
-            ],
-        });
+        gathered.find(unused_paths(host, &subnet, &paths, &unused, taken, used, other));
     }
     gathered.verdict()
+}
+
+/// Paths of a subnet that are not used, because all goes by one route of it.
+fn unused_paths(
+    host: &Host,
+    subnet: &str,
+    paths: &[&Outward],
+    unused: &[&&Outward],
+    taken: &Route,
+    used: &str,
+    other: &Outward,
+) -> Finding {
+    let names: Vec<&str> = unused.iter().map(|path| path.name.as_str()).collect();
+    let show = |path: &&Outward| {
+        let Address { address, prefix, .. } = path.address;
+        Evidence::new(format!("ip address show dev {}", path.name), format!("{address}/{prefix}"))
+    };
+    let mut evidence: Vec<Evidence> = paths.iter().map(show).collect();
+    let route = format!("{subnet} dev {used} metric {}", taken.metric);
+    evidence.push(Evidence::new("ip route show table main", route));
+    let arp = "/proc/sys/net/ipv4/conf/all/arp_ignore";
+    evidence.extend(host.system.text(arp).known().map(|value| Evidence::new(arp, value)));
+    let bits: Option<Vec<u64>> = paths.iter().map(|path| path.bits).collect();
+    let own = paths.iter().find(|path| path.name == used).and_then(|path| path.bits);
+    Finding {
+        id: format!("one-subnet/{subnet}"),
+        check: 34,
+        severity: Severity::Warning,
+        confidence: Confidence::Certain,
+        text: Sentence::new("paths.one-subnet")
+            .with("subnet", subnet)
+            .with("used", used)
+            .with("unused", names.join(", ")),
+        evidence,
+        number: bits.zip(own).map(|(bits, own)| Number {
+            is: own as f64 / 8.0,
+            could_be: bits.iter().sum::<u64>() as f64 / 8.0,
+            unit: "B/s".to_owned(),
+        }),
+        remedies: vec![
+            Remedy::Explain { what: Sentence::new("paths.second-subnet-help").with("nic", other.name), command: None },
+            Remedy::Explain {
+                what: Sentence::new("paths.rules-help").with("nic", other.name),
+                command: Some(format!(
+                    "ip route add {subnet} dev {} table 100 && ip rule add from {} table 100",
+                    other.name, other.address.address
+                )),
+            },
+        ],
+    }
 }
 
 /// Counters of MPTCP.
