@@ -760,18 +760,7 @@ impl Driver {
                     replica.ownership.handle(now, ownership::Event::TierOpened { own, fresh });
                 }
             }
-            ToDriver::Tell { volume, event } => {
-                if let Some(replica) = self.replicas.get_mut(&volume.0) {
-                    if let ownership::Event::Requested(requested) = &event
-                        && let Some(key) = replica.key
-                        && let Some(slot) = desks.volumes[key].as_mut()
-                    {
-                        slot.volume.set_min_peers(requested.min_peers);
-                        self.touched.push(key);
-                    }
-                    replica.ownership.handle(now, event);
-                }
-            }
+            ToDriver::Tell { volume, event } => self.tell(desks, &volume.0, event),
             ToDriver::SetFlush { volume, flush } => {
                 if let Some(&key) = self.keys.get(&volume.0)
                     && let Some(slot) = desks.volumes[key].as_mut()
@@ -824,6 +813,19 @@ impl Driver {
                 let _ = answer.send(self.peers.iter().map(shown).collect());
             }
         }
+    }
+
+    /// Hands an event to the ownership of a volume. What is asked of its copies, the volume must know as well.
+    fn tell(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], event: ownership::Event) {
+        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        if let ownership::Event::Requested(requested) = &event
+            && let Some(key) = replica.key
+            && let Some(slot) = desks.volumes[key].as_mut()
+        {
+            slot.volume.set_min_peers(requested.min_peers);
+            self.touched.push(key);
+        }
+        replica.ownership.handle(desks.now, event);
     }
 
     /// An attached volume follows the log from now on: which incarnation it is.
