@@ -144,7 +144,7 @@ struct Planned {
     /// Of each block.
     plans: SmallVec<[BlockPlan; 1]>,
     frames_needed: u32,
-    /// See [`Reading::shows`].
+    /// Shows what a read found once nothing of it can be undone; see [`Reading::shows`].
     shows: Lsn,
 }
 
