@@ -189,8 +189,21 @@ fn render_degraded(out: &mut Exposition, looks: &[Look]) {
     }
 }
 
+/// All of volumes, in the order in which they are told.
 fn of_volumes() -> Vec<Family> {
-    let mut families = vec![
+    let mut families = of_any_volume();
+    families.extend(of_replication());
+    families.push(gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| {
+        f64::from(v.dirty.waiting_writes)
+    }));
+    families.extend(of_forwarding());
+    families.extend(of_counters());
+    families
+}
+
+/// State and sizes of a volume, of a cluster or not.
+fn of_any_volume() -> Vec<Family> {
+    vec![
         gauge("volume_size_bytes", "Size of the volume.", |v| v.size_bytes as f64),
         gauge("volume_serving", "1 while the volume serves clients.", |v| f64::from(u8::from(v.phase == "serving"))),
         gauge("volume_policy_as_requested", "1 while the effective policy is the requested one.", |v| {
@@ -245,6 +258,12 @@ fn of_volumes() -> Vec<Family> {
         gauge("volume_destage_bytes_per_second", "Measured speed of the backing.", |v| {
             v.dirty.destage_bytes_per_s as f64
         }),
+    ]
+}
+
+/// Copies of the log, owners and fences; absent for a volume of one node.
+fn of_replication() -> Vec<Family> {
+    vec![
         of_cluster("volume_replicas_requested", "Copies of the log besides the owner's that are asked for.", |c| {
             Some(f64::from(c.peers))
         }),
@@ -271,9 +290,12 @@ fn of_volumes() -> Vec<Family> {
                 _ => Some(0.0),
             },
         ),
-        gauge("volume_waiting_writes", "Writes waiting for room in the tier.", |v| f64::from(v.dirty.waiting_writes)),
-    ];
-    families.extend(of_forwarding());
+    ]
+}
+
+/// What is counted since the start: core's counters, then those of a cluster's volume.
+fn of_counters() -> Vec<Family> {
+    let mut families = Vec::new();
     for (name, _) in crate::report::counters(&Default::default()) {
         let help = format!("{} since the daemon's start.", name.replace('_', " "));
         families.push(counter(&format!("volume_{name}"), help, move |v| {

@@ -18,7 +18,7 @@ use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
 use forebay_api::config::{DestageName, TierName, VolumeSpec};
-use forebay_api::record::{ImageIdentity, Marker, Record, STORE_VERSION, TierRecord, VolumeId};
+use forebay_api::record::{ImageIdentity, Marker, Record, VolumeId};
 use forebay_api::units::show_size;
 use forebay_core::VolumeConfig;
 use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
@@ -35,6 +35,9 @@ use forebay_rescue::tier_reader::TierReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+mod reconcile;
+use reconcile::reconcile;
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 pub const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -160,93 +163,6 @@ fn sleep_unless(closed: &AtomicBool, time: std::time::Duration) -> bool {
     false
 }
 
-/// The record that a spec means: a new one, or the recorded one with what may be changed at a start.
-fn reconcile(store: &Store, recorded: Option<Record>, spec: Option<&VolumeSpec>) -> Result<(Record, bool)> {
-    let Some(spec) = spec else {
-        return Ok((recorded.expect("a volume is opened by its record or by a spec"), false));
-    };
-    let backing = config::absolute_spec(&spec.backing);
-    // A volume that has never served is still to be made: what is asked for now counts, not what failed before.
-    let (recorded, unmade) = match recorded {
-        Some(record) if !record.tier.made => (None, Some(record)),
-        recorded => (recorded, None),
-    };
-    if let Some(mut record) = recorded {
-        let name = &record.name;
-        let asked = BackingSpec::parse(&backing)?;
-        let same = |recorded: BackingSpec| recorded.target().same_place(asked.target());
-        if !BackingSpec::parse(&record.backing).is_ok_and(same) {
-            bail!(
-                "volume {name} has the backing {}, and {backing} was asked for; give another --name, or delete the volume \
-                 first with `forebay volume delete {name}`",
-                record.backing
-            );
-        }
-        if spec.tier.is_some_and(|kind| kind != record.tier.kind)
-            || spec.tier_size.is_some_and(|size| size / BLOCK_BYTES != record.tier.size_bytes / BLOCK_BYTES)
-            || spec
-                .tier_path
-                .as_ref()
-                .is_some_and(|path| std::path::absolute(path).ok().as_ref() != Some(&record.tier.path))
-        {
-            bail!(
-                "volume {name} has a {} tier of {} at {}, and another one is asked for at the start: ask for this one, or for none. \
-                 `forebay volume set {name} --tier` changes the medium while it serves",
-                record.tier.kind.word(),
-                show_size(record.tier.size_bytes),
-                record.tier.path.display()
-            );
-        }
-        // Wrappers model how a backing behaves, not which one it is.
-        record.backing = backing;
-        record.policy = spec.policy.unwrap_or(record.policy);
-        record.drain_max_s = spec.drain_max_s.unwrap_or(record.drain_max_s);
-        record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
-        record.clients = spec.clients.clone().unwrap_or(record.clients);
-        record.destage = spec.destage.unwrap_or(record.destage);
-        record.journal_bytes = spec.journal_size.unwrap_or(record.journal_bytes);
-        record.format_raw |= spec.format.is_some();
-        return Ok((record, false));
-    }
-    let kind = spec.tier.unwrap_or_default();
-    // Its arena, which a start that was killed may have left, is found again by its name.
-    let arena = unmade.as_ref().filter(|unmade| unmade.tier.kind == kind).map(|unmade| unmade.tier.path.clone());
-    // Made in the place of another one, which must go first: it may lie where the new one is to be.
-    let spare = unmade.as_ref().and_then(|unmade| unmade.spare.clone());
-    let volume = unmade.map_or_else(VolumeId::random, |unmade| Ok(unmade.volume))?;
-    let record = Record {
-        version: STORE_VERSION,
-        name: spec.name.clone(),
-        volume,
-        backing,
-        size_bytes: 0,
-        policy: spec.policy.unwrap_or_default(),
-        drain_max_s: spec.drain_max_s.unwrap_or(0),
-        volatile: spec.volatile,
-        format_raw: spec.format.is_some(),
-        memory_bytes: spec.memory.unwrap_or(0),
-        destage: spec.destage.unwrap_or_default(),
-        journal_bytes: spec.journal_size.unwrap_or(0),
-        spare,
-        clients: spec.clients.clone().unwrap_or_default(),
-        tier: TierRecord {
-            kind,
-            path: match &spec.tier_path {
-                Some(path) => {
-                    std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))?
-                }
-                None => match kind {
-                    TierName::Flash => store.tier_path(&spec.name),
-                    TierName::Memory => arena.unwrap_or_default(),
-                },
-            },
-            size_bytes: spec.tier_size.unwrap_or(0) / BLOCK_BYTES * BLOCK_BYTES,
-            made: false,
-        },
-    };
-    Ok((record, true))
-}
-
 /// What an opening takes over from the one before it in the same process.
 #[derive(Default)]
 pub struct Inherited {
@@ -266,23 +182,13 @@ pub fn open(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Opened> {
     let (mut record, first) = reconcile(store, recorded, spec)?;
-    let adopt = spec.is_some_and(|s| s.adopt_changed_backing);
     let mut remarks = Vec::new();
 
     let mut backing = match inherited.backing {
         Some(backing) => backing,
         None => open_backing(&record, spec, first)?,
     };
-    let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.name()))?;
-    if let LockAttempt::HeldBy(holder) = lock {
-        let former_self = !first && record.tier.made && holder == HolderDescription::Unseen;
-        if !former_self {
-            bail!(
-                "the backing {} is in use by {holder}; end that use first: two writers would destroy each other's data",
-                backing.name()
-            );
-        }
-    }
+    try_backing_lock(&mut backing, !first && record.tier.made)?;
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
     let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
@@ -292,36 +198,14 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let sighting = image.sighting().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (mut found, mut tier_word, mut tier) = look_for_tier(&mut record)?;
+    let (found, tier_word, tier) = look_for_tier(&mut record)?;
+    let mut sought = Sought { found, word: tier_word, tier };
     if found == TierFound::Missing && store.was_in_memory_of_an_earlier_boot(&record)? {
-        found = TierFound::LostWithBoot;
+        sought.found = TierFound::LostWithBoot;
     }
-    let late_writes = may_have_late_writes(found, marker.as_ref());
-    // What a memory tier lost with its host was given up when the volume was marked volatile.
-    let volatile_lost = found == TierFound::LostWithBoot
-        && record.volatile
-        && marker.as_ref().is_none_or(|marker| marker.volume == record.volume);
-    let word = if spec.is_some_and(|s| s.same_image) { Word::SameImage } else { Word::Nothing };
-    let verdict = judge(marker.as_ref(), record.volume, found, &sighting, &image_name, word);
-    if verdict.is_err() && (adopt || volatile_lost) {
-        journal::refuse_for_unknown_image(&backing, marker.as_ref(), &sighting)?;
-    }
-    let mut given_up = None;
-    match verdict {
-        Ok(remark) => remarks.extend(remark),
-        Err(error) if adopt => {
-            remarks.push(format!("accepted by --adopt-changed-backing: {error:#}"));
-            // The image is taken as it is: nothing that was meant for another one may reach it.
-            given_up = tier.take().map(|(tier, _)| tier);
-            if given_up.is_some() {
-                (found, tier_word) = (TierFound::Missing, None);
-            }
-        }
-        Err(error) if volatile_lost => {
-            remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
-        }
-        Err(error) => return Err(error),
-    }
+    let late_writes = may_have_late_writes(sought.found, marker.as_ref());
+    let given_up = pass_judgement(&record, spec, &backing, marker.as_ref(), &sighting, &mut sought, &mut remarks)?;
+    let Sought { found, word: tier_word, mut tier } = sought;
     // After the judgement: an image that is too small because it is another one is not to be enlarged.
     settle_sizes(&mut record, spec, &backing)?;
     let journal_place = journal::place(&backing);
@@ -336,38 +220,13 @@ pub fn open(
     }
 
     // The tier's lock is ours, so the former process is gone, and with it everything that it had not yet sent.
-    if let Image::Nbd { quiet, .. } = &mut image
-        && late_writes
-        && let Some(Duration(nanos)) = backing.await_late_writes()
-    {
-        let time = std::time::Duration::from_nanos(nanos);
-        *quiet = Some(time);
-        remarks.push(format!(
-            "the volume was not stopped cleanly, and no lock tells whether writes of its former process are still under \
-             way to {image_name}: nothing is written to it for {} s (nbd_quiet), the volume serves from its log meanwhile",
-            time.as_secs_f64()
-        ));
+    if late_writes {
+        remarks.extend(keep_quiet(&mut image, &mut backing));
     }
 
-    let name = record.name.clone();
     let fresh = tier.is_none();
     if fresh {
-        // Whoever last wrote to the image: this volume before it lost its tier, or another that left it for good.
-        let (owner, bytes) = match &marker {
-            Some(marker) if marker.volume != record.volume => (marker.volume, backing.size()?),
-            Some(_) | None => (record.volume, record.size_bytes),
-        };
-        remarks.extend(journal::replay_without_tier(owner, bytes, &mut backing)?);
-        if matches!(found, TierFound::Missing | TierFound::LostWithBoot) {
-            // Should the old tier come back, it must not pass for this volume's.
-            record.volume = VolumeId::random()?;
-        }
-        record.tier.made = false;
-        if record.tier.path.as_os_str().is_empty() {
-            let place = memory_place::find(shm_size)?;
-            remarks.extend(place.warning);
-            record.tier.path = place.dir.join(format!("{name}-{}.tier", record.volume));
-        }
+        make_ready_for_new_tier(&mut record, &mut backing, marker.as_ref(), found, shm_size, &mut remarks)?;
         store.save(&record)?;
     }
     let mut preparation = journal::prepare(&record, &backing, tier_word)?;
@@ -381,31 +240,161 @@ pub fn open(
             None => make_tier(store, &record, progress)?,
         });
     }
-    let waits = if backing.file().is_none() || backing.locked() {
+    let waits = wait_for_former_requests(&record, &backing, fresh, &mut remarks);
+    let (tier, superblock) = tier.expect("found or made above");
+
+    let frames = frames_of(&record, &superblock);
+    let arena = arena_for(&record, &tier, &superblock, frames)?;
+    let facts = facts_of(&record, &backing, frames, &journal_place);
+    let config = config_of(&record, superblock, fresh, frames, &backing, made.as_ref());
+    let replay_due = preparation.holds_backing_back();
+    let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
+    // Whoever has wanted it somewhere says where.
+    let memory_node = None;
+    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
+}
+
+/// Tries the backing's lock. It may be held by requests of our own former process, if there was one: these are awaited.
+fn try_backing_lock(backing: &mut Backing, has_served: bool) -> Result<()> {
+    let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.name()))?;
+    match lock {
+        LockAttempt::Locked => Ok(()),
+        LockAttempt::HeldBy(HolderDescription::Unseen) if has_served => Ok(()),
+        LockAttempt::HeldBy(holder) => bail!(
+            "the backing {} is in use by {holder}; end that use first: two writers would destroy each other's data",
+            backing.name()
+        ),
+    }
+}
+
+/// What was found at the place of a volume's tier.
+struct Sought {
+    found: TierFound,
+    /// How far the backing is, as the tier says.
+    word: Option<TierWord>,
+    tier: Option<FoundTier>,
+}
+
+/// Refuses a tier, an image and a marker that do not belong together, unless the operator has said what then. The tier that
+/// comes back is one whose writes are given up; it is not sought any more.
+fn pass_judgement(
+    record: &Record,
+    spec: Option<&VolumeSpec>,
+    backing: &Backing,
+    marker: Option<&Marker>,
+    sighting: &Sighting,
+    sought: &mut Sought,
+    remarks: &mut Vec<String>,
+) -> Result<Option<Tier>> {
+    let adopt = spec.is_some_and(|s| s.adopt_changed_backing);
+    // What a memory tier lost with its host was given up when the volume was marked volatile.
+    let volatile_lost = sought.found == TierFound::LostWithBoot
+        && record.volatile
+        && marker.is_none_or(|marker| marker.volume == record.volume);
+    let word = if spec.is_some_and(|s| s.same_image) { Word::SameImage } else { Word::Nothing };
+    let verdict = judge(marker, record.volume, sought.found, sighting, &backing.name(), word);
+    if verdict.is_err() && (adopt || volatile_lost) {
+        journal::refuse_for_unknown_image(backing, marker, sighting)?;
+    }
+    let mut given_up = None;
+    match verdict {
+        Ok(remark) => remarks.extend(remark),
+        Err(error) if adopt => {
+            remarks.push(format!("accepted by --adopt-changed-backing: {error:#}"));
+            // The image is taken as it is: nothing that was meant for another one may reach it.
+            given_up = sought.tier.take().map(|(tier, _)| tier);
+            if given_up.is_some() {
+                (sought.found, sought.word) = (TierFound::Missing, None);
+            }
+        }
+        Err(error) if volatile_lost => {
+            remarks.push(format!("the volume is volatile and goes on without its tier: {error:#}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(given_up)
+}
+
+/// Where no lock tells whether late writes of the former process are still under way, they are awaited: what the operator
+/// should know of that.
+fn keep_quiet(image: &mut Image, backing: &mut Backing) -> Option<String> {
+    let Image::Nbd { quiet, .. } = image else { return None };
+    let Duration(nanos) = backing.await_late_writes()?;
+    let time = std::time::Duration::from_nanos(nanos);
+    *quiet = Some(time);
+    Some(format!(
+        "the volume was not stopped cleanly, and no lock tells whether writes of its former process are still under \
+         way to {}: nothing is written to it for {} s (nbd_quiet), the volume serves from its log meanwhile",
+        backing.name(),
+        time.as_secs_f64()
+    ))
+}
+
+/// Brings a journal into the image that no tier has a word about any more, and gives the record what the new tier needs.
+fn make_ready_for_new_tier(
+    record: &mut Record,
+    backing: &mut Backing,
+    marker: Option<&Marker>,
+    found: TierFound,
+    shm_size: Option<u64>,
+    remarks: &mut Vec<String>,
+) -> Result<()> {
+    // Whoever last wrote to the image: this volume before it lost its tier, or another that left it for good.
+    let (owner, bytes) = match marker {
+        Some(marker) if marker.volume != record.volume => (marker.volume, backing.size()?),
+        Some(_) | None => (record.volume, record.size_bytes),
+    };
+    remarks.extend(journal::replay_without_tier(owner, bytes, backing)?);
+    if matches!(found, TierFound::Missing | TierFound::LostWithBoot) {
+        // Should the old tier come back, it must not pass for this volume's.
+        record.volume = VolumeId::random()?;
+    }
+    record.tier.made = false;
+    if record.tier.path.as_os_str().is_empty() {
+        let place = memory_place::find(shm_size)?;
+        remarks.extend(place.warning);
+        record.tier.path = place.dir.join(format!("{}-{}.tier", record.name, record.volume));
+    }
+    Ok(())
+}
+
+/// Why the tier may not be used yet, if requests of a former process forbid it. Where they only keep the backing, the
+/// operator is told.
+fn wait_for_former_requests(
+    record: &Record,
+    backing: &Backing,
+    fresh: bool,
+    remarks: &mut Vec<String>,
+) -> Option<String> {
+    if backing.file().is_none() || backing.locked() {
         None
     } else if record.tier.kind == TierName::Memory && !fresh {
         Some(format!(
-            "waiting for I/O of the former process to end: its requests to {image_name} use the memory of the tier"
+            "waiting for I/O of the former process to end: its requests to {} use the memory of the tier",
+            backing.name()
         ))
     } else {
         remarks.push(format!(
-            "requests of an earlier process to {image_name} are still under way; the volume serves from its log meanwhile"
+            "requests of an earlier process to {} are still under way; the volume serves from its log meanwhile",
+            backing.name()
         ));
         None
-    };
-    let (tier, superblock) = tier.expect("found or made above");
+    }
+}
 
-    let frames = match superblock.layout.kind {
-        TierKind::Memory => superblock.layout.payload_blocks,
-        TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
-    };
+/// The memory of a volume, if this host has it, and its index besides.
+fn arena_for(record: &Record, tier: &Tier, superblock: &Superblock, frames: u32) -> Result<Arena> {
     let index = forebay_api::config::index_memory(record.tier.size_bytes, u64::from(frames) * BLOCK_BYTES);
-    let arena = forebay_io::memory::can_be_had(index).and_then(|()| VolumeIo::arena_of(&tier, &superblock, frames));
-    let arena = arena.with_context(|| {
-        format!("volume {name}: cannot set up its memory of {}", show_size(u64::from(frames) * BLOCK_BYTES))
-    })?;
-    let facts = VolumeFacts {
-        name,
+    let arena = forebay_io::memory::can_be_had(index).and_then(|()| VolumeIo::arena_of(tier, superblock, frames));
+    arena.with_context(|| {
+        format!("volume {}: cannot set up its memory of {}", record.name, show_size(u64::from(frames) * BLOCK_BYTES))
+    })
+}
+
+/// What reports say of a volume that has just been opened.
+fn facts_of(record: &Record, backing: &Backing, frames: u32, journal_place: &Result<PathBuf, String>) -> VolumeFacts {
+    VolumeFacts {
+        name: record.name.clone(),
         volume: record.volume.to_string(),
         backing: record.backing.clone(),
         access: backing.access(),
@@ -418,8 +407,27 @@ pub fn open(
             TierName::Flash => u64::from(frames) * BLOCK_BYTES,
         },
         journal: journal_place.clone().map(|path| path.display().to_string()),
-    };
-    let config = VolumeConfig {
+    }
+}
+
+/// Frames of a volume: what its memory tier has of payload, or what it is given before a flash tier.
+fn frames_of(record: &Record, superblock: &Superblock) -> u32 {
+    match superblock.layout.kind {
+        TierKind::Memory => superblock.layout.payload_blocks,
+        TierKind::Flash => (record.memory_bytes / BLOCK_BYTES) as u32,
+    }
+}
+
+/// What core is told of a volume that has just been opened.
+fn config_of(
+    record: &Record,
+    superblock: Superblock,
+    fresh: bool,
+    frames: u32,
+    backing: &Backing,
+    journal: Option<&Journal>,
+) -> VolumeConfig {
+    VolumeConfig {
         superblock,
         fresh,
         size_bytes: record.size_bytes,
@@ -429,17 +437,12 @@ pub fn open(
         backing_depth_max: BACKING_DEPTH_MAX,
         backing_write_bytes_max: BACKING_WRITE_BYTES_MAX,
         destage_round_bytes_max: DESTAGE_ROUND_BYTES_MAX,
-        journal_blocks: made.as_ref().map_or(0, Journal::blocks),
+        journal_blocks: journal.map_or(0, Journal::blocks),
         destage: record.destage.into(),
         destage_delay: DESTAGE_DELAY,
         drain_max: Duration::from_secs(record.drain_max_s),
         cluster: None,
-    };
-    let replay_due = preparation.holds_backing_back();
-    let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
-    // Whoever has wanted it somewhere says where.
-    let memory_node = None;
-    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
+    }
 }
 
 /// The largest request that a volume takes on this medium, with the sizes of its record.
@@ -890,6 +893,7 @@ fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
 mod tests {
     use super::*;
     use forebay_api::config::PolicyName;
+    use forebay_api::record::{STORE_VERSION, TierRecord};
 
     fn record(path: &Path) -> Record {
         Record {

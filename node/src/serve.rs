@@ -84,27 +84,12 @@ async fn serve(config: Config) -> Result<bool> {
         http_tls.context("cannot offer HTTP over TLS; give PEM files by --http-tls-cert and --http-tls-key")?;
 
     let directory = Arc::new(Directory::default());
-    let mut handles = Vec::new();
-    let mut threads = Vec::new();
-    let mut io = None;
-    let shards = shard_count(config.node.shards);
-    let placement = Arc::new(Placement::of_this_host(&config, &store, shards));
-    for warning in placement.warnings() {
-        eprintln!("forebay: warning: {warning}");
-    }
-    for number in 0..shards {
-        let (handle, report, thread) = shard::spawn(number, config.node.io, directory.clone(), placement.clone())?;
-        io.get_or_insert(report);
-        handles.push(handle);
-        threads.push(thread);
-    }
-    let io = io.expect("there is at least one shard");
-    directory.set_shards(handles.clone());
+    let (shards, threads) = spawn_shards(&config, &store, &directory)?;
+    let (handles, placement) = (shards.handles.clone(), shards.placement.clone());
     let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
     let besides = PROCESS_BYTES_MAX
         + crate::seeing::BYTES_MAX
         + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
-    let shards = Shards { handles: handles.clone(), io, placement: placement.clone() };
     let allowed = Arc::new(Allowed::new(&config, &store)?);
     let node =
         Node::new(store.clone(), directory.clone(), shards, config.node.shm_size, addresses, besides, allowed.clone())
@@ -139,21 +124,16 @@ async fn serve(config: Config) -> Result<bool> {
         opened = opening => opened?,
         _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
     }
+    let connections_max = config.listen.connections_max;
     for (address, socket) in nbd {
-        let tls = match address {
-            NbdAddress::Tcp(_) => tls.clone(),
-            NbdAddress::Unix(_) => None,
-        };
-        handles[0].send(ToShard::Listen { socket, tls, connections_max: config.listen.connections_max });
+        let tls = tls.clone().filter(|_| matches!(address, NbdAddress::Tcp(_)));
+        handles[0].send(ToShard::Listen { socket, tls, connections_max });
     }
     // Before anybody is told that it serves, and may ask what happened.
     tell_start(node.seeing());
     announce(&node, &config, &api_path, http_address).await;
     notify(&[sd_notify::NotifyState::Ready]);
-    tokio::spawn(crate::sampler::run(node.clone()));
-    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.seeing().clone()));
-    tokio::spawn(node.clone().keep_markers());
-    tokio::spawn(node.clone().watch_images());
+    spawn_watchers(&node);
 
     signals.next().await;
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -162,11 +142,47 @@ async fn serve(config: Config) -> Result<bool> {
     for thread in threads {
         let _ = thread.join();
     }
+    tell_stop(node.seeing(), complete);
+    Ok(complete)
+}
+
+/// What looks at the node, its host and its images as long as it serves.
+fn spawn_watchers(node: &Arc<Node>) {
+    tokio::spawn(crate::sampler::run(node.clone()));
+    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.seeing().clone()));
+    tokio::spawn(node.clone().keep_markers());
+    tokio::spawn(node.clone().watch_images());
+}
+
+/// The threads of the data path, at their places, and what they are joined by.
+fn spawn_shards(
+    config: &Config,
+    store: &Store,
+    directory: &Arc<Directory>,
+) -> Result<(Shards, Vec<std::thread::JoinHandle<()>>)> {
+    let count = shard_count(config.node.shards);
+    let placement = Arc::new(Placement::of_this_host(config, store, count));
+    for warning in placement.warnings() {
+        eprintln!("forebay: warning: {warning}");
+    }
+    let (mut handles, mut threads, mut io) = (Vec::new(), Vec::new(), None);
+    for number in 0..count {
+        let (handle, report, thread) = shard::spawn(number, config.node.io, directory.clone(), placement.clone())?;
+        io.get_or_insert(report);
+        handles.push(handle);
+        threads.push(thread);
+    }
+    let io = io.expect("there is at least one shard");
+    directory.set_shards(handles.clone());
+    Ok((Shards { handles, io, placement }, threads))
+}
+
+/// The last event of a history: the daemon was stopped in order.
+fn tell_stop(seeing: &Seeing, complete: bool) {
     let words = if complete { "every image is complete" } else { "not every image is complete by itself" };
     let stopped = Happened::new(EventKind::DaemonStopped, Severity::Info, format!("the daemon was stopped; {words}"));
-    node.seeing().happened(stopped.with("complete", complete));
-    node.seeing().end();
-    Ok(complete)
+    seeing.happened(stopped.with("complete", complete));
+    seeing.end();
 }
 
 /// A start that finds another event last than that of a stop in order comes after a kill or a crash.

@@ -17,19 +17,21 @@
 mod clients;
 
 use crate::datapath::directory::Directory;
-use crate::datapath::driver::{Desks, Driver, Outgoing};
+use crate::datapath::driver::{Desks, Driver, Outgoing, ToDriver};
 use crate::datapath::forward::ToForwarder;
-use crate::datapath::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::datapath::mailbox::{CommandError, Seat, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::open::OpenVolume;
 use crate::placement::Placement;
 use anyhow::{Context, Result};
 pub use clients::Clients;
 use clients::Parking;
 use forebay_api::config::IoChoice;
+use forebay_api::record::VolumeId;
 use forebay_core::Volume;
 use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
-use forebay_core::types::{ControlId, Instant};
+use forebay_core::types::{ControlId, Instant, Lsn};
+use forebay_front::nbd::connection::Packed;
 use forebay_io::{
     Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, volume_of,
 };
@@ -354,31 +356,14 @@ impl Shard {
                     // Whoever asked may have gone.
                     let _ = answer.send(driver.map(|driver| self.driver = Some(Box::new(driver))));
                 }
-                ToShard::Cluster(mail) => {
-                    // It may end the sessions of a volume's clients. What the volume has decided goes before that: an answer on
-                    // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
-                    self.work_touched();
-                    self.with_driver(now, |driver, desks| driver.take_mail(desks, *mail));
-                    self.turn_driver(now);
-                }
-                ToShard::BackingReady(VolumeKey(key)) => {
-                    let Some(slot) = self.slot(key) else { continue };
-                    if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
-                        slot.volume.handle(now, Event::BackingReady);
-                        self.touch(key as usize);
-                    }
-                }
+                ToShard::Cluster(mail) => self.take_cluster_mail(*mail, now),
+                ToShard::BackingReady(VolumeKey(key)) => self.backing_ready(key, now),
                 ToShard::ReplayBegins(VolumeKey(key)) => {
                     let Some(slot) = self.slot(key) else { continue };
                     slot.volume.journal_replay_begins();
                 }
                 ToShard::JournalReplayed { key: VolumeKey(key), through, recorded } => {
-                    let Some(slot) = self.slot(key) else { continue };
-                    if let Some(through) = through {
-                        slot.volume.journal_replayed(through);
-                    }
-                    slot.replayed = Some(recorded);
-                    self.touch(key as usize);
+                    self.journal_replayed(key, through, recorded);
                 }
                 ToShard::JournalMade { key: VolumeKey(key), journal } => {
                     let Some(slot) = self.slot(key) else { continue };
@@ -402,10 +387,7 @@ impl Shard {
                     self.touch(key as usize);
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
-                    if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
-                        self.clients.close_all_of(slot, &mut self.reactor, now);
-                        self.volumes[key as usize] = None;
-                    }
+                    self.detach(key, now);
                     let _ = answer.send(());
                 }
                 ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
@@ -425,12 +407,7 @@ impl Shard {
                     }
                 }
                 ToShard::Moved { volume, key: VolumeKey(key), client, seat } => {
-                    let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
-                    match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {
-                        Some(slot) => self.clients.resume(slot, key, &mut self.reactor, *client, seat, now),
-                        // The next owner was faster.
-                        None => self.clients.directory().forwarder().send(ToForwarder::Client { volume, client, seat }),
-                    }
+                    self.take_in_moved(volume, key, client, seat, now);
                 }
                 ToShard::Listen { socket, tls, connections_max } => {
                     self.clients.listen(&mut self.reactor, socket, tls, connections_max);
@@ -438,6 +415,50 @@ impl Shard {
                 ToShard::StopListening => self.clients.stop_listening(&mut self.reactor),
                 ToShard::Exit => self.ending = true,
             }
+        }
+    }
+
+    fn take_cluster_mail(&mut self, mail: ToDriver, now: Instant) {
+        // It may end the sessions of a volume's clients. What the volume has decided goes before that: an answer on
+        // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
+        self.work_touched();
+        self.with_driver(now, |driver, desks| driver.take_mail(desks, mail));
+        self.turn_driver(now);
+    }
+
+    /// The backing's lock is free, unless somebody was faster.
+    fn backing_ready(&mut self, key: u32, now: Instant) {
+        let Some(slot) = self.slot(key) else { return };
+        if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
+            slot.volume.handle(now, Event::BackingReady);
+            self.touch(key as usize);
+        }
+    }
+
+    fn journal_replayed(&mut self, key: u32, through: Option<Lsn>, recorded: mpsc::Sender<()>) {
+        let Some(slot) = self.slot(key) else { return };
+        if let Some(through) = through {
+            slot.volume.journal_replayed(through);
+        }
+        slot.replayed = Some(recorded);
+        self.touch(key as usize);
+    }
+
+    /// Ends the clients of a volume and the volume.
+    fn detach(&mut self, key: u32, now: Instant) {
+        if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
+            self.clients.close_all_of(slot, &mut self.reactor, now);
+            self.volumes[key as usize] = None;
+        }
+    }
+
+    /// Goes on with a client that another shard has served, unless the volume is no longer served here.
+    fn take_in_moved(&mut self, volume: VolumeId, key: u32, client: Box<Packed>, seat: Seat, now: Instant) {
+        let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
+        match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {
+            Some(slot) => self.clients.resume(slot, key, &mut self.reactor, *client, seat, now),
+            // The next owner was faster.
+            None => self.clients.directory().forwarder().send(ToForwarder::Client { volume, client, seat }),
         }
     }
 
