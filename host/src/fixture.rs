@@ -12,6 +12,12 @@ pub struct Tree {
     folder: tempfile::TempDir,
 }
 
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree::new()
+    }
+}
+
 impl Tree {
     /// An empty one.
     pub fn new() -> Tree {

@@ -157,7 +157,7 @@ fn render_doctor(out: &mut Exposition, node: &NodeReport) {
     let mut named = std::collections::BTreeSet::new();
     for Reading { sensor, value, unit } in sensors.iter().filter(|reading| named.insert(&reading.sensor)) {
         if let Ok(value) = value.parse() {
-            readings.sample(&[("sensor", &sensor), ("unit", &unit)], value);
+            readings.sample(&[("sensor", sensor), ("unit", unit)], value);
         }
     }
     let mut log = out.family(Kind::Gauge, "forebay_board_log_entries", "Entries of the board's event log.");

@@ -29,7 +29,7 @@ impl RecordArgs {
             "{}: {} files, without serial numbers, hardware addresses and configurations, with the network's addresses. \
              Look through it before you send it; `forebay doctor --sysroot {0}` reads it.",
             self.file.display(),
-            record.len(),
+            record.file_count(),
         );
         Ok(true)
     }

@@ -144,7 +144,7 @@ struct Planned {
     /// Of each block.
     plans: SmallVec<[BlockPlan; 1]>,
     frames_needed: u32,
-    /// Shows what a read found once nothing of it can be undone; see [`Reading::shows`].
+    /// The newest record among the pieces that some member does not hold yet; see [`Reading::shows`].
     shows: Lsn,
 }
 

@@ -181,7 +181,7 @@ impl Record {
     }
 
     /// How many files it has.
-    pub fn len(&self) -> usize {
+    pub fn file_count(&self) -> usize {
         self.files.len() + self.bytes.len()
     }
 

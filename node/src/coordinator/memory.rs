@@ -148,7 +148,7 @@ impl Memory {
         }
         // Also of a deletion that is known: what was open may have been kept by a folder that took nothing then.
         if matches!(found, Kept::Deleted { .. }) {
-            self.rewinds.forget(volume).map_err(|error| Refusal::NotRemembered(error.into()))?;
+            self.rewinds.forget(volume).map_err(Refusal::NotRemembered)?;
         }
         Ok(())
     }
