@@ -56,7 +56,7 @@ pub enum IoChoice {
     /// io_uring where the kernel allows it, else threads.
     #[default]
     Auto,
-    /// io_uring, and no start where the kernel does not allow it.
+    /// io_uring or nothing.
     Uring,
     /// epoll and worker threads.
     Threads,

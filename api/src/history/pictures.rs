@@ -2,7 +2,7 @@
 //! miss-ratio curve of any time is that of its requests, and no mean of means.
 //!
 //! A picture is some thousand numbers of which most are zero: a record of varying length. This is its bytes, which
-//! `docs/format.md` has one by one; [`super::album`] has the files.
+//! `docs/format.md` has one by one; the daemon has the files.
 
 use super::format::Owner;
 use forebay_core::format::crc32c;

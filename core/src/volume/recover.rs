@@ -12,7 +12,7 @@
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
 //!   erased before serving, or a later recovery could take them for the continuation of what is written now;
-//! - of a member's tier some that newer ones cover, and some that the backing has ([`super::kept`]).
+//! - of a member's tier some that newer ones cover, and some that the backing has ([`crate::log::Kept`]).
 //!
 //! What is read is not always durable: a sync may have failed, or never been asked for, before the process died, and
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable

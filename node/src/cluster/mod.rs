@@ -2,9 +2,9 @@
 //! the data path.
 //!
 //! What each file owns: [`join`] how a node becomes part of it, `registration` that it stays one; [`control`] the control thread's
-//! part: coordinator, tiers and backings; [`driver`] the data path's part: links, to whom there are any (`peers`), and ownership
+//! part: coordinator, tiers and backings; [`crate::datapath::driver`] the data path's part: links, to whom there are any (`peers`), and ownership
 //! beside each volume; [`member`] the tier of a volume on this node; [`reach`] which backings it reaches; [`marker`] what lies beside
-//! an image; [`addresses`] where clients reach what is served here, and `clients` who they may be; [`proof`] what is known of former
+//! an image; [`crate::addresses`] where clients reach what is served here, and `clients` who they may be; [`proof`] what is known of former
 //! owners, and fences, `watchdog` that of this machine, `own_lock` the lock of an owner; [`commands`] what operators want, `requests`
 //! how nodes ask each other, and whose word counts, `calls` how the owner is asked for it, `backings` which backings are opened here
 //! and `pins` what a volume is for its life, `deletion` the end of a volume, `leaving` a node that is emptied, [`ways_out`] what they

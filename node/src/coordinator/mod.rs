@@ -10,7 +10,7 @@
 //! - A commit compares the whole record and writes one whose number has grown (C1). One without an answer is
 //!   [`Outcome::Unknown`] and is neither repeated nor decided here (C2).
 //! - A watch is a hint. Nobody may rely on it.
-//! - **Who writes there is a stranger** until what was written has been checked ([`checked`], `limits`). A value that cannot be one is
+//! - **Who writes there is a stranger** until what was written has been checked ([`forebay_api::checked`], `limits`). A value that cannot be one is
 //!   passed over where others of its kind are usable, shown with its key ([`Coordinator::refused`]), and never a reason to end.
 
 pub mod answers;
