@@ -1,9 +1,7 @@
 //! What `forebay` says and writes, held by recorded transcripts: the pages of its command line, commands and HTTP of one node, its state
-//! folder and metrics, its config file, tiers read offline, the doctor, and a cluster with every key that lies in its etcd. They are in
+//! folder and metrics, its config file, tiers read offline, and the doctor. They are in
 //! `tests/transcripts`, one file for each scenario; `FOREBAY_TRANSCRIPTS=write` records them anew.
 
-#[path = "transcripts/cluster.rs"]
-mod cluster;
 #[path = "transcripts/commands.rs"]
 mod commands;
 #[path = "transcripts/config.rs"]
