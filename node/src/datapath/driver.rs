@@ -248,8 +248,10 @@ pub type OpenedBacking = (Box<Backing>, Arc<AtomicBool>);
 
 /// Nobody uses it: it is closed, and its lock goes with it.
 fn end_opening(opened: Option<OpenedBacking>) {
-    if let Some((_, ended)) = opened {
+    if let Some((backing, ended)) = opened {
         ended.store(true, Ordering::Release);
+        // To close it may take as long as its server does: nothing that this thread waits for.
+        let _ = std::thread::Builder::new().name("backing-close".to_owned()).spawn(move || drop(backing));
     }
 }
 
