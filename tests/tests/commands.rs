@@ -182,9 +182,9 @@ fn a_change_of_which_a_part_is_refused_changes_nothing() {
     refused(&["--policy", "through", "--tier", "memory"], "--volatile");
     refused(&["--policy", "through", "--drain-max", "60s", "--tier", "flash", "--tier-size", "32M"], "already");
     refused(&["--destage", "ordered", "--peers", "1"], "neither peers");
+    refused(&["--clients", "none", "--tier", "memory", "--volatile"], "by itself");
     // Found out when half of the work is done: the tier cannot be made.
-    let too_large =
-        ["--policy", "through", "--clients", "none", "--tier", "memory", "--volatile", "--tier-size", "4000G"];
+    let too_large = ["--policy", "through", "--tier", "memory", "--volatile", "--tier-size", "4000G"];
     refused(&too_large, "more than this host has free");
     // What the data path itself refuses, after it was recorded.
     daemon.volume_command(["drain", VOLUME_NAME, "--through"]).expect_success();

@@ -95,6 +95,13 @@ pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
         }
         Some(kind) => Some(Wanted { kind, size_bytes: asked_bytes.unwrap_or(record.tier.size_bytes) }),
     };
+    if tier.is_some() && settings.clients.is_some() {
+        let message = format!(
+            "volume {name}: say who may use it by itself, and then ask for the other tier: together, who is to be kept out would be let in \
+             until the volume is on that"
+        );
+        return failure(FailureKind::Invalid, message);
+    }
     Ok(Plan { settings, tier })
 }
 
@@ -134,6 +141,10 @@ mod tests {
         assert!(refused.kind == FailureKind::Conflict && refused.message.contains("already"), "{refused:?}");
         let peers = Change { policy, peers: Some(1), ..Change::default() };
         assert_eq!(plan(&peers, &record()).unwrap_err().kind, FailureKind::Conflict);
+
+        // Whoever is kept out is kept out at once, and not when a tier has been drained.
+        let barred = Change { clients: Some(Clients::Any), volatile: true, ..memory.clone() };
+        assert_eq!(plan(&barred, &record()).unwrap_err().kind, FailureKind::Invalid);
 
         let taken = plan(&Change { volatile: true, ..memory }, &record()).unwrap();
         assert_eq!(taken.tier, Some(Wanted { kind: TierName::Memory, size_bytes: 1 << 26 }));
