@@ -65,8 +65,11 @@ pub(super) fn vary(transcript: &mut Transcript) {
     names.vary_fields(&["pid", "memory_bytes_max", "at_ms", "at_unix_ms", "access", "io_why"]);
     names.vary_fields(&["destage_bytes_per_s", "group_bytes_mean"]);
     names.vary_fields(&["history.bytes", "history.files", "doctor", "placement.why", "placement.placed"]);
-    names.vary("place    ", "");
-    names.vary("memory   at most ", "");
+    // Of the machine: its places and its processors. Of the moment: whether the history has begun.
+    names.vary("place  ", "");
+    names.vary("memory  at most ", "");
+    names.vary("history  ", " files of ");
+    names.vary(" files of ", "");
     names.vary("img (", "),");
     names.vary("oldest ", ",");
     names.vary(", up ", "");
