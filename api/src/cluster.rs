@@ -31,7 +31,7 @@ pub struct ClusterReport {
     /// Number of the present owner; greater with each new one.
     pub term: u32,
     /// Number of the set of members within the term.
-    pub config: u32,
+    pub epoch: u32,
     /// Who may become owner: `needed`, `through` or `released`.
     pub log: String,
     /// What logs are worth of all that a flush was answered for, when every member loses its power: `durable`, `held`, or
@@ -49,7 +49,7 @@ pub struct ClusterReport {
     pub members: Vec<MemberReport>,
     /// Where there are fewer copies than asked for: nodes that keep none, and why, as far as it is known.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub without_copy: Vec<WithoutCopy>,
+    pub missing_replicas: Vec<MissingReplica>,
     /// Former owners that may still write to the backing.
     pub unfenced: u32,
     /// What this node knows of the record, where the coordinator shows less or nodes are waited for since it did.
@@ -72,7 +72,7 @@ pub struct ClusterReport {
     pub forwarders: Vec<String>,
     /// Where reads go before the backing, at an owner that was handed the volume.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub former_cache: Option<FormerCacheReport>,
+    pub predecessor_cache: Option<PredecessorCacheReport>,
 }
 
 /// The newest record that a node has seen, after the coordinator went back (C3, C6).
@@ -81,7 +81,7 @@ pub struct KnownReport {
     /// Number of that record's owner.
     pub term: u32,
     /// Number of the set of members within the term.
-    pub config: u32,
+    pub epoch: u32,
     /// Name of the node that was the owner.
     pub owner: String,
     /// What the coordinator shows, if that is older.
@@ -89,7 +89,7 @@ pub struct KnownReport {
     pub shown_term: Option<u32>,
     /// The number of the set of members that the coordinator shows, if that is older.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub shown_config: Option<u32>,
+    pub shown_epoch: Option<u32>,
     /// Nodes that have not said what they know since the coordinator went back.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub unheard: Vec<String>,
@@ -97,7 +97,7 @@ pub struct KnownReport {
 
 /// Reads from the cache of the owner that has handed over; counts are blocks, of this term.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FormerCacheReport {
+pub struct PredecessorCacheReport {
     /// Name of the former owner's node.
     pub node: String,
     /// Blocks of reads that were found in its cache.
@@ -234,9 +234,9 @@ pub struct ClusterNodeReport {
     /// What is done with payload that goes there; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compression: Option<CompressionReport>,
-    /// It is to be emptied, and how far that is.
+    /// It is to be evacuated, and how far that is.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub emptying: Option<EmptyingReport>,
+    pub evacuation: Option<EvacuationReport>,
 }
 
 /// Compression of what goes to another node, since the daemon's start.
@@ -262,9 +262,9 @@ pub struct CompressionReport {
     pub cpu_s: f64,
 }
 
-/// How far a node is with being emptied.
+/// How far a node is with being evacuated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct EmptyingReport {
+pub struct EvacuationReport {
     /// How far it is: `draining` or `drained`.
     pub state: String,
     /// Since when, in milliseconds since 1970.
@@ -305,7 +305,7 @@ pub struct ChannelReport {
     pub received_bytes: u64,
     /// The smallest of the last round trips.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub round_trip_ms: Option<f64>,
+    pub round_trip_us: Option<f64>,
     /// Bytes a second that it was seen to carry.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes_per_s: Option<f64>,
@@ -325,7 +325,7 @@ pub fn example_node() -> ClusterNodeReport {
         why: (phase == "down").then(|| "nobody listens there".to_owned()),
         sent_bytes: 1000,
         received_bytes: 500,
-        round_trip_ms: Some(0.1),
+        round_trip_us: Some(0.1),
         bytes_per_s: Some(1e9),
         resent: 1,
         failures: 1,
@@ -348,8 +348,8 @@ pub fn example_node() -> ClusterNodeReport {
             ratio: Some(3.0),
             cpu_s: 0.25,
         }),
-        emptying: Some(EmptyingReport {
-            state: "draining".to_owned(),
+        evacuation: Some(EvacuationReport {
+            state: "evacuating".to_owned(),
             since_ms: 1_700_000_000_000,
             keeps: vec![KeptReport {
                 volume: "vm1".to_owned(),
@@ -401,7 +401,7 @@ pub struct AddressReport {
 
 /// A node that keeps no copy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WithoutCopy {
+pub struct MissingReplica {
     /// Name of the node that keeps no copy.
     pub node: String,
     /// Why it keeps none, in words for people.
@@ -412,7 +412,7 @@ pub struct WithoutCopy {
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct AuditReport {
     /// Milliseconds since 1970 by the clock of the node that was told.
-    pub at_unix_ms: u64,
+    pub at_ms: u64,
     /// The node that was told.
     pub node: String,
     /// The volume, if it is about one.

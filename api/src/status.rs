@@ -150,7 +150,7 @@ pub struct DirtyReport {
     pub oldest_s: f64,
     pub destage_bytes_per_s: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub drain_left_s: Option<f64>,
+    pub drain_s: Option<f64>,
     pub drain_max_s: u64,
     pub waiting_writes: u32,
 }
@@ -397,7 +397,7 @@ pub fn example_volume() -> VolumeReport {
             bytes_max: 1 << 25,
             groups_waiting: 1,
             oldest_s: 1.0,
-            drain_left_s: Some(0.0),
+            drain_s: Some(0.0),
             ..DirtyReport::default()
         },
         positions: Positions { accepted: 4, held: 3, synced: 2, destaged: 1 },

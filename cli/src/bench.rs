@@ -43,7 +43,7 @@ pub struct BenchArgs {
     /// The daemon's API socket
     #[arg(long, env = "FOREBAY_API", value_name = "PATH")]
     api: Option<PathBuf>,
-    /// Print JSON
+    /// Print what is said as JSON
     #[arg(long)]
     json: bool,
 }

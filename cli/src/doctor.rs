@@ -25,7 +25,7 @@ pub struct DoctorArgs {
     /// Language [default: of the environment]
     #[arg(long, value_name = "LANGUAGE", global = true)]
     language: Option<Language>,
-    /// Print JSON
+    /// Print what is said as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]

@@ -4,10 +4,10 @@ mod bench;
 mod client;
 mod dashboard;
 mod doctor;
-mod fence_test;
+mod fence_check;
 mod node;
-mod review;
-mod seeing;
+mod report;
+mod telemetry;
 mod top;
 mod volume;
 
@@ -90,13 +90,13 @@ enum Command {
         #[command(flatten)]
         to: ApiArgs,
         #[command(flatten)]
-        events: seeing::EventsArgs,
+        events: telemetry::EventsArgs,
     },
     /// Decode a tier, or a journal, offline; never writes
     Inspect {
         /// The tier's file or block device, or IMAGE.forebay-journal
         tier: PathBuf,
-        /// Print JSON
+        /// Print what is said as JSON
         #[arg(long)]
         json: bool,
     },
@@ -113,7 +113,7 @@ enum Command {
         /// Image to begin from [default: zeros; of a journal: the image that it lies beside]
         #[arg(long)]
         base: Option<PathBuf>,
-        /// Print JSON
+        /// Print what is said as JSON
         #[arg(long)]
         json: bool,
     },
@@ -139,7 +139,7 @@ struct ApiArgs {
     /// The daemon's API socket [default: /run/forebay/api.sock, or below $XDG_RUNTIME_DIR]
     #[arg(long, global = true, env = "FOREBAY_API", value_name = "PATH")]
     api: Option<PathBuf>,
-    /// Print JSON
+    /// Print what is said as JSON
     #[arg(long, global = true)]
     json: bool,
 }
@@ -346,12 +346,12 @@ fn run(cli: Cli, serve: impl FnOnce(Config) -> Result<bool>) -> Result<bool> {
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
         Command::Report { to, window, html } => {
-            crate::review::run(&Client::new(to.api), &window, html.as_deref(), to.json)
+            crate::report::run(&Client::new(to.api), &window, html.as_deref(), to.json)
         }
         Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Dashboard { to } => dashboard::run(&Client::new(to.api), to.json),
-        Command::Events { to, events } => seeing::events(&Client::new(to.api), to.json, &events),
+        Command::Events { to, events } => telemetry::events(&Client::new(to.api), to.json, &events),
         Command::Inspect { tier, json } => forebay_rescue::inspect::run(&tier, json),
         Command::Salvage { tier, to, base, json } if forebay_io::journal::is_journal(&tier).unwrap_or(false) => {
             let done = forebay_rescue::salvage::run_journal(&tier, &to, base.as_deref())?;

@@ -1,7 +1,7 @@
 //! `forebay node`: what is done about the nodes of a cluster.
 
 use super::Client;
-use crate::fence_test::FenceTestArgs;
+use crate::fence_check::FenceCheckArgs;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use forebay_api::cluster::AuditReport;
@@ -20,13 +20,13 @@ pub enum Command {
         #[command(flatten)]
         to: super::ApiArgs,
     },
-    /// Empty a node before it is stopped: what it owns is handed over, and its copies are kept by other nodes
+    /// Evacuate a node before it is stopped: what it owns is handed over, and its copies are kept by other nodes
     ///
     /// Given at any node of the cluster. It stays so, also over a restart of that node, until --undo. Ctrl-C ends the
-    /// display, not the drain. Exit code 0: the node owns nothing and has no copy. 1: something stays there
+    /// display, not the evacuation. Exit code 0: the node owns nothing and has no copy. 1: something stays there
     /// because no other node can have it, and is named; then a stop of the node costs that volume a copy.
-    Drain {
-        /// The node
+    Evacuate {
+        /// Name of the node
         name: String,
         /// It stays after all: it may own volumes and get copies again
         #[arg(long)]
@@ -36,7 +36,7 @@ pub enum Command {
     },
     /// Free the name of a node that will not come back, for a new machine that is to have it
     Forget {
-        /// Its name
+        /// Name of the node
         name: String,
         /// The second word: its machine is gone, and with it its tiers
         #[arg(long, required = true)]
@@ -50,7 +50,7 @@ pub enum Command {
     /// come back: if it was the last to know of a later owner, what that one has acknowledged is lost.
     #[command(verbatim_doc_comment)]
     CannotAnswer {
-        /// Its name
+        /// Name of the node
         name: String,
         /// The second word: what it knows, and nobody else, may be lost
         #[arg(long, required = true)]
@@ -80,7 +80,7 @@ pub enum Command {
         /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
-        /// Print JSON
+        /// Print what is said as JSON
         #[arg(long)]
         json: bool,
     },
@@ -101,7 +101,7 @@ pub enum Command {
         /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
-        /// Print JSON
+        /// Print what is said as JSON
         #[arg(long)]
         json: bool,
     },
@@ -126,7 +126,7 @@ pub enum Command {
         /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
         #[arg(long, value_name = "DIR")]
         authority: Option<PathBuf>,
-        /// Print JSON
+        /// Print what is said as JSON
         #[arg(long)]
         json: bool,
     },
@@ -140,7 +140,7 @@ pub enum Command {
     /// Power: the installed fence agents (fence_ipmilan and its like) switch the node off; off counts
     /// when it is confirmed. In one line:
     ///
-    ///     forebay node fence-test --agent fence_ipmilan --node beta --power-off
+    ///     forebay node fence-check --agent fence_ipmilan --node beta --power-off
     ///         --option ip=10.0.0.12 --option lanplus=1 --option username=admin
     ///         --option-file password=/etc/forebay/beta.bmc
     ///
@@ -148,17 +148,17 @@ pub enum Command {
     /// the first line, which prints a key and writes the device's last block again and again, with
     /// what it holds; on another node the second, with that key.
     ///
-    ///     forebay node fence-test --reservation /dev/sdx --be-expelled
-    ///     forebay node fence-test --reservation /dev/sdx --expel 0x8c12...
+    ///     forebay node fence-check --reservation /dev/sdx --be-expelled
+    ///     forebay node fence-check --reservation /dev/sdx --expel 0x8c12...
     ///
     /// Watchdog: this machine's hardware resets it when the daemon hangs. It is looked at, and its timer
     /// is not begun; that it works is seen after it has reset the machine once.
     ///
-    ///     forebay node fence-test --watchdog /dev/watchdog0
+    ///     forebay node fence-check --watchdog /dev/watchdog0
     ///
     /// With --json, --be-expelled prints the key as a document of its own first.
     #[command(verbatim_doc_comment)]
-    FenceTest(Box<FenceTestArgs>),
+    FenceCheck(Box<FenceCheckArgs>),
 }
 
 fn role(word: &str) -> Result<Role, String> {
@@ -189,7 +189,7 @@ fn print_nodes(nodes: &Value) {
         };
         let addresses: Vec<&str> =
             node["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let state = node["emptying"]["state"].as_str().unwrap_or("-");
+        let state = node["evacuation"]["state"].as_str().unwrap_or("-");
         let channels = node["channels"].as_array().map(Vec::as_slice).unwrap_or_default();
         let up = channels.iter().filter(|channel| channel["phase"] == "up").count();
         let channels = if channels.is_empty() { "-".to_owned() } else { format!("{up} of {}", channels.len()) };
@@ -203,8 +203,8 @@ fn print_nodes(nodes: &Value) {
     }
 }
 
-/// How often the progress of a drain is looked at, and how often nothing may move before what stays is believed to.
-const DRAIN_LOOK: Duration = Duration::from_millis(500);
+/// How often the progress of an evacuation is looked at, and how often nothing may move before what stays is believed to.
+const EVACUATION_LOOK: Duration = Duration::from_millis(500);
 const LOOKS_UNTIL_SURE: u32 = 4;
 
 /// A name that is none must not become another path; the daemon says that there is no such node.
@@ -212,14 +212,14 @@ fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
 }
 
-fn drain(client: &Client, name: &str, json: bool) -> Result<bool> {
-    let mut node = client.call("POST", &format!("/v1/nodes/{}/drain", plain(name)), None)?;
+fn evacuate(client: &Client, name: &str, json: bool) -> Result<bool> {
+    let mut node = client.call("POST", &format!("/v1/nodes/{}/evacuate", plain(name)), None)?;
     if !json {
-        eprintln!("draining {name}; Ctrl-C ends this display, not the drain; --undo does");
+        eprintln!("evacuating {name}; Ctrl-C ends this display, not the evacuation; --undo does");
     }
     let (mut shown, mut sure) = (String::new(), 0);
     loop {
-        let keeps = node["emptying"]["keeps"].as_array().cloned().unwrap_or_default();
+        let keeps = node["evacuation"]["keeps"].as_array().cloned().unwrap_or_default();
         let text = |kept: &Value, key: &str| kept[key].as_str().unwrap_or_default().to_owned();
         let lines: Vec<String> = keeps
             .iter()
@@ -231,13 +231,13 @@ fn drain(client: &Client, name: &str, json: bool) -> Result<bool> {
             lines.iter().for_each(|line| eprintln!("{line}"));
         }
         shown = lines.join("\n");
-        if node["emptying"].is_null() {
-            bail!("the drain of {name} was undone meanwhile");
+        if node["evacuation"].is_null() {
+            bail!("the evacuation of {name} was undone meanwhile");
         }
         if keeps.is_empty() || sure >= LOOKS_UNTIL_SURE {
             break;
         }
-        std::thread::sleep(DRAIN_LOOK);
+        std::thread::sleep(EVACUATION_LOOK);
         let nodes = client.call("GET", "/v1/nodes", None)?;
         let found = nodes.as_array().into_iter().flatten().find(|node| node["name"] == name);
         node = found.cloned().with_context(|| format!("node {name} has been forgotten meanwhile"))?;
@@ -245,9 +245,9 @@ fn drain(client: &Client, name: &str, json: bool) -> Result<bool> {
     if json {
         println!("{}", serde_json::to_string_pretty(&node)?);
     } else if shown.is_empty() {
-        println!("{name} is drained: it owns nothing and has no copy; stop it when you like, `--undo` gives it back");
+        println!("{name} is evacuated: it owns nothing and has no copy; stop it when you like, `--undo` gives it back");
     } else {
-        println!("{name} is not drained: what is named above stays, and moves when another node can have it");
+        println!("{name} is not evacuated: what is named above stays, and moves when another node can have it");
     }
     Ok(shown.is_empty())
 }
@@ -258,7 +258,7 @@ fn print_audit(lines: Vec<AuditReport>) {
     }
     for line in lines {
         let volume = line.volume.map(|volume| format!(" volume {volume}")).unwrap_or_default();
-        let when = ago(line.at_unix_ms / 1000);
+        let when = ago(line.at_ms / 1000);
         println!("{when}, at {}: {}{volume}: {}", line.node, line.action, line.words);
     }
 }
@@ -286,7 +286,7 @@ pub fn run(command: Command) -> Result<bool> {
         None => default_authority(),
     };
     match command {
-        Command::FenceTest(args) => return crate::fence_test::run(*args),
+        Command::FenceCheck(args) => return crate::fence_check::run(*args),
         Command::List { to } => {
             let nodes = Client::new(to.api).call("GET", "/v1/nodes", None)?;
             if to.json {
@@ -295,10 +295,10 @@ pub fn run(command: Command) -> Result<bool> {
                 print_nodes(&nodes);
             }
         }
-        Command::Drain { name, undo: false, to } => return drain(&Client::new(to.api), &name, to.json),
-        Command::Drain { name, undo: true, to } => {
+        Command::Evacuate { name, undo: false, to } => return evacuate(&Client::new(to.api), &name, to.json),
+        Command::Evacuate { name, undo: true, to } => {
             let client = Client::new(to.api);
-            let node = client.call("DELETE", &format!("/v1/nodes/{}/drain", plain(&name)), None)?;
+            let node = client.call("DELETE", &format!("/v1/nodes/{}/evacuate", plain(&name)), None)?;
             match to.json {
                 true => println!("{}", serde_json::to_string_pretty(&node)?),
                 false => println!("{name} stays: it may own volumes and get copies again"),

@@ -4,7 +4,7 @@ use super::client::{Client, volume_path};
 use super::seconds;
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use forebay_api::cluster::{AddressReport, ClusterReport, FenceReport, FormerCacheReport, KnownReport};
+use forebay_api::cluster::{AddressReport, ClusterReport, FenceReport, KnownReport, PredecessorCacheReport};
 use forebay_api::config::address::{AddressChange, CidrAddress};
 use forebay_api::config::certificates::Clients;
 use forebay_api::config::{DestageName, FlushName, FormatName, PolicyName, TierName, VolumeSpec};
@@ -92,15 +92,15 @@ pub enum Command {
     List,
     /// Show a volume
     Show {
-        /// Its name
+        /// Name of the volume
         name: String,
     },
     /// Show a volume's figures over time: rates, hit ratio, dirty bytes, and the latency of each leg
-    Stats(super::seeing::StatsArgs),
+    Stats(super::telemetry::StatsArgs),
     /// Change a volume while it serves
     #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// When a write is acknowledged
         #[arg(long, group = "change")]
@@ -142,14 +142,14 @@ pub enum Command {
     },
     /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
-        /// Its name
+        /// Name of the volume
         name: String,
-        /// The node
+        /// Name of the node that is to own it
         to: String,
     },
     /// Serve here a volume of the cluster that nobody serves, and that no member can take over
     Open {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// Although acknowledged writes are lost that only the logs of its members had; it needs the next word as well
         #[arg(long, requires = "yes_lose_acknowledged_writes")]
@@ -171,7 +171,7 @@ pub enum Command {
     /// with what they had sent. If it is not so, a late write may lie over newer content, and no check can tell.
     #[command(verbatim_doc_comment)]
     Fenced {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// The node that was switched off, and the term in which it was the owner, as `volume show` has them (such as alpha@5); all of
         /// those that it waits for have to be named, and it is refused when others have come since
@@ -180,18 +180,18 @@ pub enum Command {
     },
     /// Write a volume's record anew as this node knows it, after the coordinator was put back to an older state
     RestoreRecord {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// The second word: the coordinator was restored from a backup, and the record is to be what this node knows
         #[arg(long, required = true)]
         yes_the_coordinator_went_back: bool,
-        /// What `volume show` says at this node that it knows: term and config. Compare it with what the other nodes know
-        #[arg(long, value_name = "TERM/CONFIG")]
+        /// What `volume show` says at this node that it knows: term and epoch. Compare it with what the other nodes know
+        #[arg(long, value_name = "TERM/EPOCH")]
         i_saw: Option<String>,
     },
     /// Destage everything that has been written; returns when the backing has it
     Drain {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// Then leave the backing unchanged for so long at most, such as 30m; see `release`
         #[arg(long, value_parser = seconds, value_name = "TIME")]
@@ -202,12 +202,12 @@ pub enum Command {
     },
     /// End a hold or a `drain --through`; fails if the hold had ended before, because what was copied under it is void then
     Release {
-        /// Its name
+        /// Name of the volume
         name: String,
     },
     /// Grow a volume and its backing
     Resize {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// New size, such as 20G
         #[arg(value_parser = parse_size)]
@@ -215,7 +215,7 @@ pub enum Command {
     },
     /// Forget a volume and remove its tier; the backing stays
     Delete {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// Although acknowledged writes in the tier are lost by it
         #[arg(long)]
@@ -285,7 +285,7 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
             client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))?
         }
         Command::List => client.call("GET", "/v1/volumes", None)?,
-        Command::Stats(args) => return super::seeing::stats(client, json, &args),
+        Command::Stats(args) => return super::telemetry::stats(client, json, &args),
         Command::Show { name } => client.call("GET", &volume_path(&name, ""), None)?,
         Command::Set {
             name,
@@ -543,7 +543,7 @@ fn destage_text(v: &VolumeReport) -> String {
 
 /// Time to drain, if it is known, and its limit, if there is one.
 fn drain_text(v: &VolumeReport) -> String {
-    let left = match v.dirty.drain_left_s {
+    let left = match v.dirty.drain_s {
         // The speed of a backing that answers nothing is a thing of the past.
         Some(_) if v.dirty.bytes > 0 && v.backing.state == "failing" => "time left not known".to_owned(),
         Some(left) => format!("{} left at {}/s", show_seconds(left), show_size(v.dirty.destage_bytes_per_s)),
@@ -567,7 +567,7 @@ fn print_list(volumes: &[VolumeReport]) {
             v.phase.clone(),
             policy_text(v),
             show_size(v.dirty.bytes),
-            v.dirty.drain_left_s.map_or("-".to_owned(), show_seconds),
+            v.dirty.drain_s.map_or("-".to_owned(), show_seconds),
             v.connections.to_string(),
             format!("{} {}", v.backing.state, v.backing.spec),
         ]);
@@ -645,7 +645,7 @@ fn address_text(address: &AddressReport) -> String {
 
 fn print_cluster(c: &ClusterReport) {
     println!("cluster   {} for {} ({})", c.state, show_seconds(c.since_s), c.reason);
-    println!("owner     {}, term {}, config {}, log {}", c.owner, c.term, c.config, c.log);
+    println!("owner     {}, term {}, epoch {}, log {}", c.owner, c.term, c.epoch, c.log);
     if let (Some(reason), Some(since), Some(ago)) = (&c.owner_reason, c.owner_since_s, c.told_ago_s) {
         println!("told      {reason} for {}, told {} ago", show_seconds(since), show_seconds(ago));
     }
@@ -668,7 +668,7 @@ fn print_cluster(c: &ClusterReport) {
     if !c.left.is_empty() {
         println!("left      power was lost; what was synced of the log is at {}", c.left.join(", "));
     }
-    for without in &c.without_copy {
+    for without in &c.missing_replicas {
         println!("          none at {}: {}", without.node, without.why);
     }
     if let Some(address) = &c.address {
@@ -684,7 +684,7 @@ fn print_cluster(c: &ClusterReport) {
     if !c.forwarders.is_empty() {
         println!("clients   of {}, which forward here", c.forwarders.join(", "));
     }
-    if let Some(FormerCacheReport { node, hits, misses, left_s }) = &c.former_cache {
+    if let Some(PredecessorCacheReport { node, hits, misses, left_s }) = &c.predecessor_cache {
         let left = show_seconds(*left_s);
         println!("reads     from the cache of {node}: {hits} blocks found, {misses} not, for {left} more at most");
     }
@@ -715,9 +715,9 @@ fn print_fence(fence: &FenceReport) {
 
 /// What this node knows where the coordinator shows less, or nodes are waited for since it did.
 fn print_known(known: &KnownReport) {
-    println!("known     here: term {}, config {}, owner {}", known.term, known.config, known.owner);
-    if let (Some(term), Some(config)) = (known.shown_term, known.shown_config) {
-        println!("          the coordinator shows term {term}, config {config}: it went back");
+    println!("known     here: term {}, epoch {}, owner {}", known.term, known.epoch, known.owner);
+    if let (Some(term), Some(epoch)) = (known.shown_term, known.shown_epoch) {
+        println!("          the coordinator shows term {term}, epoch {epoch}: it went back");
     }
     if !known.unheard.is_empty() {
         println!("          not heard since: {}", known.unheard.join(", "));

@@ -12,10 +12,10 @@
 //! What nodes tell each other about a volume ([`Message`]) goes to two parties. What is about the log ([`LogMessage`]) the
 //! **volume** handles and sends, what is about who may serve (`OwnershipMessage`) **ownership**; a refusal goes to both. Ownership puts
 //! the volume's [`Figures`] into `Sealed`. The volume keeps what must outlive the
-//! process: the highest term and config seen (S1, C3) are in its tier's checkpoint, so ownership asks by
+//! process: the highest term and epoch seen (S1, C3) are in its tier's checkpoint, so ownership asks by
 //! [`Order::Remember`] and answers a `Seal` only after [`Report::Remembered`].
 
-use crate::cluster::{Config, Flushed, Incarnation, LogState, Mark, NodeId};
+use crate::cluster::{Epoch, Flushed, Incarnation, LogState, Mark, NodeId};
 use crate::message::{Envelope, LogMessage, Message, Refusal};
 use crate::status::{ControlError, DestageMode, Policy};
 use crate::types::*;
@@ -179,13 +179,13 @@ pub enum Order {
     Seal,
     /// It was not to be: what the owner of the term sends is taken again (T2).
     Unseal,
-    /// This term and config are in the record, or in a message of somebody who owns the term: nothing older is listened to
+    /// This term and epoch are in the record, or in a message of somebody who owns the term: nothing older is listened to
     /// from here on. Answered by [`Report::Remembered`] when that is durable. No effect where higher ones are known.
     Remember {
         /// Of the record or message.
         term: Term,
         /// Number of the set of members that goes with the term.
-        config: Config,
+        epoch: Epoch,
     },
     /// The record names this node as the owner of a term (T3, T4).
     Own(Own),
@@ -199,7 +199,7 @@ pub enum Order {
         /// Names it in the report. No two proposals of a process have the same, as those may that follow the same record.
         proposal: u64,
         /// Number of the set that it would make.
-        config: Config,
+        epoch: Epoch,
         /// The members of that set, own node included.
         members: Vec<Incarnation>,
         /// Its log: if not [`LogState::Needed`], the backing is asked from here on, too.
@@ -210,7 +210,7 @@ pub enum Order {
     /// The record of the own term is so, and no proposal is open any more.
     Decide {
         /// Number of the set of members.
-        config: Config,
+        epoch: Epoch,
         /// The members, own node included.
         members: Vec<Incarnation>,
         /// Only with [`LogState::Needed`] is anything acknowledged that the backing has not got (A5).
@@ -255,7 +255,7 @@ pub struct Own {
     /// The new term, of which this node is the owner.
     pub term: Term,
     /// Number of its set of members.
-    pub config: Config,
+    pub epoch: Epoch,
     /// Of that set, own node included. All the others have been sealed, except those that ownership is about to drop.
     pub members: Vec<Incarnation>,
     /// What the record says of the log (A5).
@@ -293,7 +293,7 @@ pub enum Report {
         /// Highest term that was seen.
         term: Term,
         /// The highest seen of that term.
-        config: Config,
+        epoch: Epoch,
     },
     /// Every member has answered `Begin` and holds all of the tail: requests are answered from here on (T4).
     Agreed {
@@ -326,8 +326,8 @@ pub enum Report {
     Outdated {
         /// The term that somebody knows of.
         term: Term,
-        /// The config that goes with it.
-        config: Config,
+        /// The epoch that goes with it.
+        epoch: Epoch,
     },
     /// Every member's checkpoint, and the backing, have room for this size, in bytes (A7): the record may have it.
     Grown(u64),
@@ -350,7 +350,7 @@ pub struct Figures {
     /// Highest term seen; of an owner its own. On flash: durably.
     pub term: Term,
     /// Of that term. On flash: durably.
-    pub config: Config,
+    pub epoch: Epoch,
     /// The term's `Begin` has been answered (S9).
     pub agreed: bool,
     /// Everything up to here is in the log of this process.

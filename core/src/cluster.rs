@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 number!(/// A node: one daemon. Drawn at random when the node is enrolled; its name is for people.
     NodeId(u64));
 number!(/// Number of a set of members within a term.
-    Config(u32));
+    Epoch(u32));
 number!(/// Number of a [`Mark`] within a term. Of two marks the higher counts.
     MarkNumber(u64));
 
@@ -87,7 +87,7 @@ pub struct Record {
     /// Number of the owner; each new owner has a higher one.
     pub term: Term,
     /// Number of the set of members within the term.
-    pub config: Config,
+    pub epoch: Epoch,
     /// One of `members`, unless the log is released.
     pub owner: NodeId,
     /// Where the owner runs: whoever takes over names it in `unfenced`, also when it has never heard the owner.
@@ -106,8 +106,8 @@ pub struct Record {
 
 /// Highest term that a record, or a message, may name. No volume gets there: a change of owner takes a second, so it is decades away.
 pub const TERM_MAX: Term = Term(1 << 30);
-/// Highest config that a record, or a message, may name.
-pub const CONFIG_MAX: Config = Config(1 << 31);
+/// Highest epoch that a record, or a message, may name.
+pub const EPOCH_MAX: Epoch = Epoch(1 << 31);
 
 /// One time that the coordinator went back (C6), by a random name: two of them never have the same, whatever a restore has taken from
 /// the coordinator, and from nodes that have seen the one and not the other. Never 0. A restore that several nodes have noticed by

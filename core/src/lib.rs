@@ -17,7 +17,7 @@ pub mod ownership;
 mod ranges;
 pub mod record;
 pub mod roles;
-pub mod seen;
+pub mod stats;
 pub mod status;
 pub mod types;
 pub mod volume;

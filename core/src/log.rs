@@ -4,7 +4,7 @@
 //! Nothing here reads: whoever reads a tier tells what its segments show, in any order. What is damage to a start, which then
 //! refuses the tier, is a remark to whoever wants all that is left.
 
-mod kept;
+mod retention;
 
 use crate::format::{Batch, Descriptor, Kind, Summary, TierLayout};
 use crate::ranges::ZeroMap;
@@ -12,8 +12,8 @@ use crate::types::*;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-pub use kept::Kept;
-pub(crate) use kept::Reach;
+pub(crate) use retention::PinReach;
+pub use retention::Retention;
 
 /// What says which records a segment of a flash tier holds (R3, R4).
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub struct FoundBatches {
 
 impl FoundBatches {
     /// A header says that everything up to this batch is durable. That is true whatever became of the batch that says it.
-    pub fn tell_synced(&mut self, through: u64) {
+    pub fn on_synced(&mut self, through: u64) {
         self.synced = self.synced.max(through);
     }
 
@@ -209,7 +209,7 @@ pub fn once_in_log_order<T>(records: &mut Vec<T>, position_and_batch: impl Fn(&T
 
 /// Of records in log order, each once, those that the log goes on with. The others have ended: the backing has everything up to
 /// `destaged`, and no former owner can have taken back what a member does not keep.
-pub fn goes_on(records: &[Descriptor], destaged: Lsn, kept: Option<&Kept>) -> Vec<bool> {
+pub fn goes_on(records: &[Descriptor], destaged: Lsn, kept: Option<&Retention>) -> Vec<bool> {
     let durable = records.partition_point(|record| record.lsn <= destaged);
     let mut goes_on = match kept {
         None => alloc::vec![false; durable],

@@ -15,8 +15,8 @@ pub struct Envelope {
     pub volume: [u8; 16],
     /// Term in which the sender speaks.
     pub term: Term,
-    /// Config of that term by which the sender speaks.
-    pub config: Config,
+    /// Epoch of that term by which the sender speaks.
+    pub epoch: Epoch,
     /// Who sends, with its tier.
     pub from: Incarnation,
     /// Whom it is meant for (S2).
@@ -222,14 +222,14 @@ pub enum OwnershipMessage {
         fresh: bool,
     },
     /// To a node: what have you seen of this volume's record (C5)? Answered whatever incarnation and term the envelope names. What the
-    /// asker itself has seen, the envelope's term and config say.
+    /// asker itself has seen, the envelope's term and epoch say.
     Know {
         /// The asker's clock when it asked.
         sent: Instant,
         /// What it knows of coordinators that went back (C6).
         rewinds: Rewinds,
     },
-    /// The answer to `Know`: the envelope's term and config are the highest that were seen.
+    /// The answer to `Know`: the envelope's term and epoch are the highest that were seen.
     Known {
         /// As in the question that it answers.
         sent: Instant,

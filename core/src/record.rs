@@ -1,6 +1,6 @@
 //! The record's own rules: what a valid one is, and which changes of it there are.
 //!
-//! Every change is a function from the record as read to the one that is proposed, and makes `(term, config)` grow
+//! Every change is a function from the record as read to the one that is proposed, and makes `(term, epoch)` grow
 //! (C1). Whether a change may be proposed now is `ownership`'s decision; how a record looks as text is the coordinator's.
 
 use crate::cluster::*;
@@ -18,7 +18,7 @@ impl Record {
     pub fn of_new_volume(creator: NodeId, size_bytes: u64) -> Record {
         Record {
             term: Term(0),
-            config: Config(0),
+            epoch: Epoch(0),
             owner: creator,
             host: Host::default(),
             members: Vec::new(),
@@ -63,8 +63,8 @@ impl Record {
     }
 
     /// What grows with every change.
-    pub fn version(&self) -> (Term, Config) {
-        (self.term, self.config)
+    pub fn version(&self) -> (Term, Epoch) {
+        (self.term, self.epoch)
     }
 
     /// The incarnation that is recorded of a node.
@@ -79,7 +79,7 @@ impl Record {
 
     /// A change within the term.
     pub fn changed(&self) -> Record {
-        Record { config: Config(self.config.0 + 1), ..self.clone() }
+        Record { epoch: Epoch(self.epoch.0 + 1), ..self.clone() }
     }
 
     /// `by` owns a new term (T2). The former owner is no member any more, nor is whoever is `left_out`, and it is

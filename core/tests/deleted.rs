@@ -6,7 +6,7 @@ use forebay_core::ownership::{Effect, Event, Ownership, Read, Remembered, Reques
 use forebay_core::types::*;
 
 const BEGIN: Instant = Instant(1_000_000_000);
-const DELETED: (Term, Config) = (Term(7), Config(0));
+const DELETED: (Term, Epoch) = (Term(7), Epoch(0));
 
 fn host() -> Host {
     Host { machine: [1; 16], boot: [1; 16] }
@@ -57,7 +57,7 @@ fn notices(ownership: &mut Ownership, now: &mut Instant, read: &Read) -> bool {
 
 #[test]
 fn an_older_record_after_a_deletion_went_back_and_the_deletion_is_the_veto() {
-    for older in [Read::Is(before()), Read::Deleted(Term(6), Config(0))] {
+    for older in [Read::Is(before()), Read::Deleted(Term(6), Epoch(0))] {
         let (mut ownership, mut now) = (outside(), BEGIN);
         ownership.handle(now, Event::SeenDeleted(DELETED.0, DELETED.1));
         assert!(notices(&mut ownership, &mut now, &older), "{older:?} is older than the deletion");

@@ -49,7 +49,7 @@ fn record(random: &mut Random, near: Term, highest: u32) -> Record {
         let unfenced = (0..random.below(4)).map(|_| unfenced(random)).collect();
         let made = Record {
             term: Term(term),
-            config: Config([random.below(6) as u32, 1 << 31][usize::from(random.below(20) == 0)]),
+            epoch: Epoch([random.below(6) as u32, 1 << 31][usize::from(random.below(20) == 0)]),
             owner: node(random),
             host: host(random.below(4)),
             members,
@@ -82,7 +82,7 @@ fn figures(random: &mut Random, term: Term) -> Figures {
     let lsn = Lsn(random.below(100));
     Figures {
         term,
-        config: Config(random.below(4) as u32),
+        epoch: Epoch(random.below(4) as u32),
         agreed: random.below(2) == 0,
         accepted: lsn,
         held: lsn,
@@ -141,7 +141,7 @@ fn live(seed: u64, highest: u32) -> u64 {
                     let read = match random.below(8) {
                         0 => Read::Absent,
                         1 => Read::Failed,
-                        2 => Read::Deleted(Term(random.below(4) as u32), Config(random.below(4) as u32)),
+                        2 => Read::Deleted(Term(random.below(4) as u32), Epoch(random.below(4) as u32)),
                         _ => Read::Is(read_record(&mut random, &mut shown, highest)),
                     };
                     ownership.handle(now, Event::Read(op, read));
@@ -163,9 +163,9 @@ fn live(seed: u64, highest: u32) -> u64 {
                     let figures = figures(&mut random, order.term);
                     ownership.handle(now, Event::Volume(Report::Agreed { term: order.term }, figures));
                 }
-                Effect::Volume(Order::Remember { term, config }) => {
+                Effect::Volume(Order::Remember { term, epoch }) => {
                     let figures = figures(&mut random, term);
-                    ownership.handle(now, Event::Volume(Report::Remembered { term, config }, figures));
+                    ownership.handle(now, Event::Volume(Report::Remembered { term, epoch }, figures));
                 }
                 Effect::OpenTier { .. } => {
                     let own = Incarnation { life: step, ..own };

@@ -10,7 +10,7 @@ use forebay_core::api::{Piece, Pieces, Request, RequestError, Source};
 use forebay_core::format::payload_checksum;
 use forebay_core::types::*;
 use forebay_core::volume::Extent;
-use forebay_io::past_cache;
+use forebay_io::nontemporal_copy;
 use std::io;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -198,7 +198,7 @@ impl MemoryVolume {
             }
             if from > 0 || to < BLOCK {
                 // Completed at once, where a real volume does it in its own time.
-                past_cache::settle();
+                nontemporal_copy::settle();
                 let old = self.arena.frame(old as usize).as_ptr();
                 let new = self.arena.frame(payload.frame.0 as usize).as_ptr();
                 // SAFETY: two different frames, `from` and `to` lie within a block; the new one was handed in, so
@@ -213,7 +213,7 @@ impl MemoryVolume {
     }
 
     fn check_payload(&self, block: BlockIndex, from: usize, to: usize, payload: &Payload) {
-        past_cache::settle();
+        nontemporal_copy::settle();
         let bytes = self.bytes(payload.frame.0);
         assert!(bytes[..from].iter().chain(&bytes[to..]).all(|&byte| byte == 0), "uncovered bytes are zero");
         if (from as u64).is_multiple_of(SECTOR_BYTES) && (to as u64).is_multiple_of(SECTOR_BYTES) {
@@ -239,7 +239,7 @@ impl MemoryVolume {
             }
             self.blocks[block] = HOLE;
             if part < BLOCK_BYTES {
-                past_cache::settle();
+                nontemporal_copy::settle();
                 // Never in place: an answer may still be using the old frame.
                 let fresh = self.free.pop().expect("a range has two edges");
                 self.uses[fresh as usize] = 1;

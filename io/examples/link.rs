@@ -11,7 +11,7 @@
 //! Each prints a line of JSON every 200 ms, with the longest time in which nothing got on: the stream is in order, so it
 //! waits for the oldest message that is missing.
 
-use forebay_core::cluster::{Config, Host, Incarnation, MarkNumber, NodeId};
+use forebay_core::cluster::{Epoch, Host, Incarnation, MarkNumber, NodeId};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::message::{Envelope, Held, LogMessage, Message, Room};
 use forebay_core::types::*;
@@ -260,7 +260,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let security = security()?;
     let incarnation = |name: &str| Incarnation { node: NodeId(u64::from(name.as_bytes()[0])), tier: 1, life: 0 };
     let (from, to) = (incarnation(own), incarnation(peer));
-    let envelope = Envelope { volume: VOLUME, term: TERM, config: Config(1), from, to };
+    let envelope = Envelope { volume: VOLUME, term: TERM, epoch: Epoch(1), from, to };
     let config = LinkConfig {
         identity: identity.clone(),
         peer: NodeName::new(peer)?,

@@ -27,7 +27,7 @@ use crate::clock::now as clock_now;
 use crate::file::{Access, DeviceFile};
 use crate::folder::{FileKind, Folder, Held as HeldFile};
 use crate::identity::sync_beside;
-use crate::lock::reach::{Reach, reach_of};
+use crate::lock::scope::{LockScope, scope_of};
 use crate::lock::{HolderDescription, LockAttempt, LockRange, holder_of, try_lock_range};
 use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
@@ -37,11 +37,10 @@ use nbd::NbdClient;
 use nbd::uri::NbdUri;
 use slow::{SlowModel, SlowParameters};
 use std::ffi::OsStr;
-use std::fmt;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fmt, io};
 
 /// How a backing is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -444,10 +443,10 @@ impl Backing {
     }
 
     /// About whom a lock of this backing proves anything, and why.
-    pub fn lock_reach(&self) -> io::Result<Reach> {
+    pub fn lock_reach(&self) -> io::Result<LockScope> {
         match &self.device {
-            Device::File(file) => reach_of(file),
-            Device::Nbd { .. } => Ok(Reach::of_nbd()),
+            Device::File(file) => scope_of(file),
+            Device::Nbd { .. } => Ok(LockScope::of_nbd()),
         }
     }
 

@@ -80,7 +80,7 @@ impl Channel {
     /// Ends both directions; under TLS the other side is told so first, if its socket takes that now.
     pub fn shut_down(&mut self) {
         if let Some(session) = &mut self.session {
-            session.say_goodbye(self.socket.as_fd());
+            session.send_goodbye(self.socket.as_fd());
         }
         socket::shut_down(self.socket.as_fd());
     }

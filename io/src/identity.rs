@@ -11,7 +11,7 @@
 
 use crate::file::{DeviceFile, statx};
 use crate::folder::FileKind;
-use crate::lock::reach::{CIFS, FUSE, NFS, OVERLAY, SMB2, file_system_of};
+use crate::lock::scope::{CIFS, FUSE, NFS, OVERLAY, SMB2, file_system_of};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;

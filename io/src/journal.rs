@@ -40,12 +40,11 @@ use crate::memory::AlignedBuffer;
 use forebay_core::format::{JOURNAL_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
 use forebay_core::types::Term;
 use replay::{JournalReader, read_head};
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 const BLOCK: u64 = TIER_BLOCK_BYTES as u64;
 /// Added to the name of the image.

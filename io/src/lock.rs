@@ -12,15 +12,14 @@
 //!
 //! There is no unlock: the end of the description is the only end that says that nothing is under way.
 
-pub mod reach;
+pub mod scope;
 
 use forebay_core::types::Term;
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 /// Who holds a lock, as far as /proc tells.
 #[derive(Clone, Debug, PartialEq, Eq)]

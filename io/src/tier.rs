@@ -15,14 +15,13 @@ use crate::place::{HugePagePool, Place};
 use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
 use forebay_core::types::TierBlock;
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
+use std::{fmt, io};
 
 /// Bytes written at a time while a new flash tier is filled with zeros.
 const PREWRITE_BYTES: usize = 1 << 20;

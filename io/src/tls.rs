@@ -247,7 +247,7 @@ impl Session {
         Moved::Bytes(0)
     }
 
-    pub(crate) fn say_goodbye(&mut self, socket: BorrowedFd<'_>) {
+    pub(crate) fn send_goodbye(&mut self, socket: BorrowedFd<'_>) {
         self.tls.send_close_notify();
         // Who has gone, or takes nothing, needs none.
         let _ = self.flush(socket);

@@ -578,7 +578,7 @@ impl VolumeIo {
             self.delayed.push(Reverse((pending.due, key)));
             return Executed::Nothing;
         }
-        self.tell(key, outcome, now)
+        self.finish(key, outcome, now)
     }
 
     fn outcome(&mut self, key: usize, buffer: Option<&[u8]>) -> Outcome {
@@ -602,7 +602,7 @@ impl VolumeIo {
         }
     }
 
-    fn tell(&mut self, key: usize, outcome: Outcome, now: Instant) -> Executed {
+    fn finish(&mut self, key: usize, outcome: Outcome, now: Instant) -> Executed {
         let pending = self.pending.remove(key);
         let failed = matches!(outcome, Outcome::Failed(_));
         let latency = (now - pending.asked).0;
@@ -639,7 +639,7 @@ impl VolumeIo {
             }
             self.delayed.pop();
             let outcome = self.pending[key].outcome.take().expect("held back with its outcome");
-            if let Executed::Done(event) = self.tell(key, outcome, now) {
+            if let Executed::Done(event) = self.finish(key, outcome, now) {
                 out.push(event);
             }
         }

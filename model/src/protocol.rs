@@ -194,7 +194,7 @@ fn settle(setup: &Setup, state: &mut State) {
         show_reads(setup, state, node);
     }
     if setup.rules.record_is_compared {
-        let now = (state.record.term, state.record.config);
+        let now = (state.record.term, state.record.epoch);
         state.floating.retain(|transaction| transaction.expected == now);
     }
     let mut network = std::mem::take(&mut state.network);
@@ -370,7 +370,7 @@ fn restart(setup: &Setup, state: &mut State, node: NodeId) -> bool {
         alone[node] = back.incarnation;
         let recorded = record.owner == node && record.term == back.owned;
         let members = if recorded { record.members } else { alone };
-        back.owner = Some(Owner { phase: Phase::Serving, ..Owner::new(record.config, members) });
+        back.owner = Some(Owner { phase: Phase::Serving, ..Owner::new(record.epoch, members) });
     }
     true
 }

@@ -193,7 +193,7 @@ impl Setup {
             queued: 0,
         });
         State {
-            record: Record { term: 1, config: 1, owner: 0, members, clean: false },
+            record: Record { term: 1, epoch: 1, owner: 0, members, clean: false },
             floating: Vec::new(),
             nodes,
             network: Vec::new(),

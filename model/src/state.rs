@@ -62,13 +62,13 @@ impl fmt::Debug for Log {
     }
 }
 
-/// What the coordinator keeps of the volume. Changed only by a transaction that compares term and config.
+/// What the coordinator keeps of the volume. Changed only by a transaction that compares term and epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
     /// Number of the owner; a new owner has a higher one.
     pub term: u8,
     /// Numbers changes of the record.
-    pub config: u8,
+    pub epoch: u8,
     /// The one node that may serve.
     pub owner: NodeId,
     /// Who holds everything that was acknowledged.
@@ -82,16 +82,16 @@ impl fmt::Debug for Record {
         let clean = if self.clean { ", clean" } else { "" };
         write!(
             f,
-            "{{term {}, config {}, owner {}, members {:?}{clean}}}",
-            self.term, self.config, self.owner, self.members
+            "{{term {}, epoch {}, owner {}, members {:?}{clean}}}",
+            self.term, self.epoch, self.owner, self.members
         )
     }
 }
 
-/// A change of the record: applied only while term and config are still those that it was made from.
+/// A change of the record: applied only while term and epoch are still those that it was made from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Transaction {
-    /// Term and config that it compares.
+    /// Term and epoch that it compares.
     pub expected: (u8, u8),
     /// The record that it makes.
     pub new: Record,
@@ -149,8 +149,8 @@ impl Peer {
 /// What a node has that believes to be the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Owner {
-    /// Config of the record as it last knew it.
-    pub config: u8,
+    /// Epoch of the record as it last knew it.
+    pub epoch: u8,
     /// Members of the record as it last knew it.
     pub members: Members,
     /// Nodes that catch up and are no members yet.
@@ -173,9 +173,9 @@ pub struct Owner {
 
 impl Owner {
     /// The owner of a new term, which has heard of nobody.
-    pub fn new(config: u8, members: Members) -> Owner {
+    pub fn new(epoch: u8, members: Members) -> Owner {
         Owner {
-            config,
+            epoch,
             members,
             learners: [0; NODES],
             peers: [Peer::UNHEARD; NODES],

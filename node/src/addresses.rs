@@ -93,18 +93,18 @@ impl Addresses {
                 None => moving.remove(&volume),
             };
         }
-        self.tell(Mail::Define { volume, name: name.to_owned(), wanted: wanted.cloned() });
+        self.notify(Mail::Define { volume, name: name.to_owned(), wanted: wanted.cloned() });
     }
 
     /// Whether a volume is served here. Never waits.
     pub fn serve(&self, volume: VolumeId, here: bool) {
-        self.tell(Mail::Serve { volume, here });
+        self.notify(Mail::Serve { volume, here });
     }
 
     /// Until what was told before is done or has failed, and shown.
     pub async fn settle(&self) {
         let (settled, waiting) = oneshot::channel();
-        self.tell(Mail::Settle(settled));
+        self.notify(Mail::Settle(settled));
         // Only a kernel that does not answer takes longer.
         let _ = tokio::time::timeout(SETTLE_WAIT, waiting).await;
     }
@@ -113,12 +113,12 @@ impl Addresses {
     /// the end stays for [`LIFE`]: by it the kernel tells the clients that the daemon is gone.
     pub fn end(&self) {
         let (ended, end) = mpsc::channel();
-        self.tell(Mail::End(ended));
+        self.notify(Mail::End(ended));
         // What is not done by then is the kernel's to do.
         let _ = end.recv_timeout(END_WAIT);
     }
 
-    fn tell(&self, mail: Mail) {
+    fn notify(&self, mail: Mail) {
         // Its thread ends when the daemon does.
         let _ = self.mail.send(mail);
     }

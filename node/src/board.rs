@@ -4,7 +4,7 @@
 //! not among the newest, because the log was emptied or nothing was ever told, its newest one is told with how many there are.
 
 use crate::events::Filter;
-use crate::seeing::Seeing;
+use crate::telemetry::Telemetry;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_doctor::checks::management::is_fault;
 
@@ -12,9 +12,9 @@ use forebay_doctor::checks::management::is_fault;
 const ENTRY: &str = "entry";
 
 /// The entry that this life or an earlier one has told last.
-pub fn told_last(seeing: &Seeing) -> Option<String> {
+pub fn told_last(telemetry: &Telemetry) -> Option<String> {
     let filter = Filter { kind: Some(EventKind::BoardLog.word()), ..Filter::default() };
-    let last = seeing.events(&filter, 1).pop()?;
+    let last = telemetry.events(&filter, 1).pop()?;
     last.what.details.get(ENTRY)?.as_str().map(str::to_owned)
 }
 

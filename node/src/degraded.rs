@@ -39,7 +39,7 @@ pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
         let copies = cluster.members.iter().filter(|member| member.role == ReplicaRole::Member).count();
         if copies < usize::from(cluster.peers) && !cluster.owner.is_empty() {
             let why: Vec<String> =
-                cluster.without_copy.iter().map(|without| format!("{}: {}", without.node, without.why)).collect();
+                cluster.missing_replicas.iter().map(|without| format!("{}: {}", without.node, without.why)).collect();
             let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
             add("too-few-copies", format!("{copies} copies of {} that are asked for{why}", cluster.peers));
         }
@@ -115,17 +115,17 @@ impl Since {
 
 /// What was told of a volume last, to tell what is new.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct LastReported {
     report: VolumeReport,
     throttled_at: Option<Instant>,
     throttled: u64,
 }
 
-impl Told {
+impl LastReported {
     /// Of a volume that is new to us.
-    pub fn new(report: &VolumeReport) -> Told {
+    pub fn new(report: &VolumeReport) -> LastReported {
         let throttled = report.counters.get("throttled_writes").copied().unwrap_or(0);
-        Told { report: report.clone(), throttled_at: None, throttled }
+        LastReported { report: report.clone(), throttled_at: None, throttled }
     }
 
     /// The volume's name at the last look.
@@ -283,7 +283,7 @@ mod tests {
     use forebay_api::config::PolicyName;
 
     fn well() -> VolumeReport {
-        let (_, mut report) = crate::report::tests::example();
+        let (_, mut report) = crate::status::tests::example();
         report.policy.requested = PolicyName::Back;
         report.policy.effective = PolicyName::Back;
         report.policy.reason = "as-requested".to_owned();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     fn kinds(was: &VolumeReport, is: &VolumeReport) -> Vec<String> {
-        Told::new(was).changes(is, Instant::now()).into_iter().map(|event| event.kind).collect()
+        LastReported::new(was).changes(is, Instant::now()).into_iter().map(|event| event.kind).collect()
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn throttling_at_the_limit_is_one_event_and_its_end_another() {
-        let mut told = Told::new(&well());
+        let mut told = LastReported::new(&well());
         let begin = Instant::now();
         let mut seen = Vec::new();
         for second in 0..40u64 {

@@ -10,7 +10,7 @@ pub fn volume_memory(facts: &VolumeFacts) -> u64 {
         TierName::Flash => facts.memory_bytes,
     };
     let index = config::index_memory(facts.tier_bytes, arena);
-    arena + index + forebay_core::MEASURED_BYTES_MAX + crate::seeing::VOLUME_BYTES_MAX
+    arena + index + forebay_core::MEASURED_BYTES_MAX + crate::telemetry::VOLUME_BYTES_MAX
 }
 
 /// What is fixed while a volume is open.

@@ -7,7 +7,7 @@
 //!   [`placement`] says where its thread and memory are.
 //! - [`datapath`] serves it. Everything else is control plane, on one thread.
 //! - [`coordinator`] says who is who; [`cluster`] ties that, links, ownership and volumes together; [`addresses`] are where clients find them.
-//! - [`seeing`] is what is seen of it all, now and over time: [`history`], [`events`], what is [`degraded`]; [`rounds`] the doctor's looks.
+//! - [`telemetry`] is what is seen of it all, now and over time: [`history`], [`events`], what is [`degraded`]; [`rounds`] the doctor's looks.
 //! - [`node`] keeps the volumes; [`sampler`] looks at them once a second.
 //! - [`http`] and [`metrics`] tell about it; [`serve`] brings a node up and down.
 
@@ -32,9 +32,9 @@ mod open;
 mod placement;
 #[cfg(feature = "planted")]
 mod planted;
-mod report;
 mod rounds;
 mod sampler;
-mod seeing;
 pub mod serve;
+mod status;
+mod telemetry;
 mod volume_store;

@@ -10,7 +10,7 @@ use exposition::{Exposition, Kind};
 use forebay_api::cluster::{ClusterNodeReport, ClusterReport, ForwardingReport, ReplicaRole};
 use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{DoctorSummary, HistoryState, NodeReport, Reading, VolumeReport};
-use forebay_core::seen::{Histogram, Legs, Seen};
+use forebay_core::stats::{Histogram, Legs, Stats};
 
 /// What a family says of a volume; nothing where that is not known.
 type Value = Box<dyn Fn(&VolumeReport) -> Option<f64>>;
@@ -72,7 +72,7 @@ const EDGES_US: std::ops::RangeInclusive<u32> = 5..=24;
 
 /// How long things took.
 fn render_measured(out: &mut Exposition, looks: &[Look]) {
-    let measured: Vec<(&String, &Seen)> =
+    let measured: Vec<(&String, &Stats)> =
         looks.iter().filter_map(|look| Some((&look.report.name, look.seen.as_deref()?))).collect();
     let write = |family: &mut exposition::Family<'_>, labels: &[(&str, &str)], times: &Histogram| {
         let classes: Vec<(f64, u64)> =
@@ -96,7 +96,7 @@ fn render_measured(out: &mut Exposition, looks: &[Look]) {
             }
         }
     }
-    type Of = fn(&Seen) -> &Histogram;
+    type Of = fn(&Stats) -> &Histogram;
     let families: [(&str, &str, Of); 3] = [
         ("forebay_volume_flush_seconds", "Time of flushes, as clients see it.", |s| &s.flush),
         ("forebay_volume_destage_seconds", "Time of writes to the backing while destaging.", |s| &s.destage),
@@ -250,7 +250,7 @@ fn of_any_volume() -> Vec<Family> {
         maybe(
             "volume_drain_seconds",
             "Dirty bytes at the backing's measured speed; absent while that is not known.",
-            |v| v.dirty.drain_left_s,
+            |v| v.dirty.drain_s,
         ),
         gauge("volume_drain_seconds_max", "Time to drain at which writes are slowed; 0 = no such limit.", |v| {
             v.dirty.drain_max_s as f64
@@ -264,10 +264,10 @@ fn of_any_volume() -> Vec<Family> {
 /// Copies of the log, owners and fences; absent for a volume of one node.
 fn of_replication() -> Vec<Family> {
     vec![
-        of_cluster("volume_replicas_requested", "Copies of the log besides the owner's that are asked for.", |c| {
+        of_cluster("volume_peers_requested", "Copies of the log besides the owner's that are asked for.", |c| {
             Some(f64::from(c.peers))
         }),
-        of_cluster("volume_replicas", "Copies of the log besides the owner's that count.", |c| {
+        of_cluster("volume_peers", "Copies of the log besides the owner's that count.", |c| {
             Some(c.members.iter().filter(|member| member.role == ReplicaRole::Member).count() as f64)
         }),
         of_cluster("volume_owned", "1 on the node that owns the volume.", |c| {
@@ -296,13 +296,13 @@ fn of_replication() -> Vec<Family> {
 /// What is counted since the start: core's counters, then those of a cluster's volume.
 fn of_counters() -> Vec<Family> {
     let mut families = Vec::new();
-    for (name, _) in crate::report::counters(&Default::default()) {
+    for (name, _) in crate::status::counters(&Default::default()) {
         let help = format!("{} since the daemon's start.", name.replace('_', " "));
         families.push(counter(&format!("volume_{name}"), help, move |v| {
             Some(v.counters.get(name).copied().unwrap_or(0) as f64)
         }));
     }
-    for (name, _) in crate::cluster::report::counters(&Default::default(), &Default::default()) {
+    for (name, _) in crate::cluster::status::counters(&Default::default(), &Default::default()) {
         let help = format!("{} of a cluster's volume on this node since its start.", name.replace('_', " "));
         families.push(counter(&format!("volume_{name}"), help, move |v| {
             Some(*v.cluster.as_ref()?.counters.get(name)? as f64)
@@ -391,7 +391,7 @@ fn render_compression_off(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::example;
+    use crate::status::tests::example;
     use forebay_api::record::VolumeId;
     use forebay_core::types::Duration;
     use std::collections::BTreeSet;
@@ -403,7 +403,7 @@ mod tests {
             |value: &str| Reading { sensor: "FAN2".to_owned(), value: value.to_owned(), unit: "RPM".to_owned() };
         (doctor.sensors, doctor.log_entries) = (vec![reading("1050"), reading("7")], Some(4));
         let peer = forebay_api::cluster::example_node();
-        let mut seen = Seen::new(1);
+        let mut seen = Stats::new(1);
         seen.writes.local.record(Duration::from_micros(100));
         seen.writes.local.record(Duration::from_secs(100));
         let look = Look { volume: VolumeId([0; 16]), report: volume, seen: Some(Box::new(seen)) };

@@ -27,7 +27,7 @@ use crate::journal::{Preparation, Step};
 use crate::open::{self, Image, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
-use crate::seeing::Seeing;
+use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
 use anyhow::Context;
 use forebay_api::config;
@@ -36,7 +36,7 @@ use forebay_api::record::Record;
 use forebay_api::status::{NodeReport, VolumeReport};
 use forebay_api::units::show_size;
 use forebay_core::api::Control;
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_host::topology::NodeNumber;
@@ -195,7 +195,7 @@ pub struct Node {
     keys: Arc<AtomicU64>,
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
-    seeing: Arc<Seeing>,
+    telemetry: Arc<Telemetry>,
     doctor: Arc<Rounds>,
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
@@ -220,7 +220,7 @@ impl Node {
         memory_bytes_besides: u64,
         allowed: Arc<Allowed>,
     ) -> std::io::Result<Arc<Node>> {
-        let seeing = Arc::new(Seeing::new(store.dir(), host_name())?);
+        let telemetry = Arc::new(Telemetry::new(store.dir(), host_name())?);
         Ok(Arc::new(Node {
             store,
             directory,
@@ -235,7 +235,7 @@ impl Node {
             allowed,
             keys: Arc::default(),
             cluster: OnceLock::new(),
-            seeing,
+            telemetry,
             doctor: Arc::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
@@ -565,7 +565,7 @@ impl Node {
     }
 
     /// One volume, and what it has measured, where that is asked for and it runs here.
-    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Stats>>)> {
         if let Some(cluster) = self.cluster_of(name) {
             return cluster.look(name, with_seen).await;
         }
@@ -578,7 +578,7 @@ impl Node {
             && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
             let mut report =
-                crate::report::volume_running(&facts, &record.clients, &snapshot, running.watch.displaced());
+                crate::status::volume_running(&facts, &record.clients, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
             return Ok((report, snapshot.seen));
         }
@@ -587,7 +587,7 @@ impl Node {
             Some(Absence::Failed(why)) => ("failed", why.as_str()),
             None => ("failed", "its data-path thread has ended; see the daemon's messages"),
         };
-        Ok((crate::report::volume_absent(&facts, &record, phase, problem), None))
+        Ok((crate::status::volume_absent(&facts, &record, phase, problem), None))
     }
 
     /// All of them, sorted by name.
@@ -626,7 +626,7 @@ impl Node {
     /// What is told of this node and its daemon.
     pub fn node_report(&self) -> NodeReport {
         NodeReport {
-            name: self.seeing.name(),
+            name: self.telemetry.name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: host_name(),
             pid: std::process::id(),
@@ -636,7 +636,7 @@ impl Node {
             shards: self.shards.len() as u32,
             memory_bytes_max: self.memory_bytes_max(),
             state: self.store.dir().display().to_string(),
-            history: self.seeing.history_state(),
+            history: self.telemetry.history_state(),
             doctor: self.doctor.summary(),
             placement: self.placement.report(),
             nbd: self.nbd.clone(),
@@ -797,7 +797,7 @@ impl Node {
                 if !matches!(snapshot.status.phase, Phase::Serving) {
                     continue;
                 }
-                let trouble = crate::report::backing_trouble(&snapshot);
+                let trouble = crate::status::backing_trouble(&snapshot);
                 let saved = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await;
                 let [backing, marker] = told.entry(name.clone()).or_default();
                 if *backing != trouble {
@@ -929,7 +929,7 @@ impl Node {
     pub async fn left(&self) -> (u64, f64) {
         let reports = self.reports().await;
         let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
-        (bytes, reports.iter().filter_map(|r| r.dirty.drain_left_s).fold(0.0, f64::max))
+        (bytes, reports.iter().filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::board;
 use crate::events::Filter;
-use crate::seeing::Seeing;
+use crate::telemetry::Telemetry;
 use forebay_api::calendar;
 use forebay_api::events::{EventKind, Happened};
 use forebay_api::status::{DoctorSummary, Reading};
@@ -52,7 +52,7 @@ pub struct Round {
 
 /// A round in a language, as the API tells it.
 #[derive(Debug, Serialize)]
-pub struct Told<'a> {
+pub struct Announced<'a> {
     at: &'a str,
     took_s: f64,
     /// Why the last look failed, if it did: then the round is that of the one before.
@@ -115,7 +115,7 @@ impl Rounds {
     }
 
     /// Looks; one at a time, and whoever waited for another's turn gets what that has seen.
-    pub async fn look(&self, seeing: &Seeing) -> Result<Arc<Round>, String> {
+    pub async fn look(&self, telemetry: &Telemetry) -> Result<Arc<Round>, String> {
         let _turn = self.turn.lock().await;
         if let Some(last) = self.last().filter(|last| last.ended.elapsed() < FRESH) {
             return Ok(last);
@@ -123,12 +123,12 @@ impl Rounds {
         let begun = Instant::now();
         let looked = said_by(&["--json", "--language", "en"], self.hangs.clone()).await;
         *self.problem.lock().expect(HELD) = looked.as_ref().err().cloned();
-        Ok(self.keep(seeing, looked?, begun))
+        Ok(self.keep(telemetry, looked?, begun))
     }
 
-    fn keep(&self, seeing: &Seeing, report: Report, begun: Instant) -> Arc<Round> {
+    fn keep(&self, telemetry: &Telemetry, report: Report, begun: Instant) -> Arc<Round> {
         let at = calendar::show_ms(calendar::now_ms());
-        let told = self.tell(seeing, &report, &at);
+        let told = self.announce(telemetry, &report, &at);
         let last = self.last();
         let since = |id: &str| {
             let before = last.as_ref().and_then(|last| last.since.get(id));
@@ -142,20 +142,20 @@ impl Rounds {
     }
 
     /// Tells what is new and what is gone; all that was told, and when.
-    fn tell(&self, seeing: &Seeing, report: &Report, at: &str) -> BTreeMap<String, String> {
+    fn announce(&self, telemetry: &Telemetry, report: &Report, at: &str) -> BTreeMap<String, String> {
         let mut told = self.told.lock().expect(HELD);
-        let before = told.clone().unwrap_or_else(|| told_earlier(seeing));
+        let before = told.clone().unwrap_or_else(|| told_earlier(telemetry));
         // Who is ending tells no more.
-        if seeing.is_ending() {
+        if telemetry.is_ending() {
             return before;
         }
         let (news, now) = news(&before, report, at);
         let mut board = self.board_told.lock().expect(HELD);
-        let last = board.take().or_else(|| board::told_last(seeing));
+        let last = board.take().or_else(|| board::told_last(telemetry));
         let entries = board::news(last.as_deref(), &report.log_newest, report.log_entries.unwrap_or(0));
         *board = report.log_newest.last().cloned().or(last);
         for happened in news.into_iter().chain(entries) {
-            seeing.happened(happened);
+            telemetry.happened(happened);
         }
         *told = Some(now.clone());
         now
@@ -164,7 +164,7 @@ impl Rounds {
 
 impl Round {
     /// In a language, with why the last look failed, if one has since.
-    pub fn told(&self, language: Language, problem: Option<String>) -> Told<'_> {
+    pub fn told(&self, language: Language, problem: Option<String>) -> Announced<'_> {
         let Report { findings, fine, hidden, sensors, log_entries, log_newest } = self.report.clone().spoken(language);
         let lasting = |said: Said| {
             let since = self.since.get(&said.finding.id).unwrap_or(&self.at);
@@ -172,7 +172,7 @@ impl Round {
         };
         let findings = findings.into_iter().map(lasting).collect();
         let (at, took_s) = (&self.at, self.took_s);
-        Told { at, took_s, problem, findings, fine, hidden, sensors, log_entries, log_newest }
+        Announced { at, took_s, problem, findings, fine, hidden, sensors, log_entries, log_newest }
     }
 
     fn summary(&self) -> DoctorSummary {
@@ -191,10 +191,10 @@ impl Round {
 }
 
 /// What earlier lives have told and not taken back, and when: a start is no news.
-fn told_earlier(seeing: &Seeing) -> BTreeMap<String, String> {
+fn told_earlier(telemetry: &Telemetry) -> BTreeMap<String, String> {
     let of = |kind: EventKind| {
         let filter = Filter { kind: Some(kind.word()), ..Filter::default() };
-        let events = seeing.events(&filter, usize::MAX);
+        let events = telemetry.events(&filter, usize::MAX);
         let ids = events
             .into_iter()
             .filter_map(|event| Some((event.what.details.get("finding")?.as_str()?.to_owned(), (event.id, event.at))));
@@ -286,17 +286,17 @@ pub async fn said_by<T: DeserializeOwned>(words: &[&str], hangs: Arc<AtomicBool>
 }
 
 /// Looks for as long as the daemon lives.
-pub async fn run(rounds: Arc<Rounds>, seeing: Arc<Seeing>) {
+pub async fn run(rounds: Arc<Rounds>, telemetry: Arc<Telemetry>) {
     tokio::time::sleep(FIRST_AFTER).await;
     let mut failed = false;
     loop {
         let links = links().await;
         // Told once; the next look may succeed.
-        match rounds.look(&seeing).await {
+        match rounds.look(&telemetry).await {
             Ok(_) => failed = false,
             Err(why) if !failed => {
                 failed = true;
-                seeing.happened(Happened::new(EventKind::DoctorFailed, forebay_api::events::Severity::Warning, why));
+                telemetry.happened(Happened::new(EventKind::DoctorFailed, forebay_api::events::Severity::Warning, why));
             }
             Err(_) => {}
         }
@@ -395,25 +395,25 @@ mod tests {
     fn an_entry_of_the_boards_log_is_told_once_also_over_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("history")).unwrap();
-        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let telemetry = Telemetry::new(dir.path(), "alpha".to_owned()).unwrap();
         let logged = |entries: &[&str]| Report {
             log_entries: Some(entries.len()),
             log_newest: entries.iter().map(|&entry| entry.to_owned()).collect(),
             ..Report::default()
         };
         let told = || {
-            let events = seeing.events(&Filter::default(), 9).into_iter();
+            let events = telemetry.events(&Filter::default(), 9).into_iter();
             events.map(|event| event.what.details["entry"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
         let rounds = Rounds::default();
-        rounds.keep(&seeing, logged(&[]), Instant::now());
-        rounds.keep(&seeing, logged(&["1 | a"]), Instant::now());
-        rounds.keep(&seeing, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
+        rounds.keep(&telemetry, logged(&[]), Instant::now());
+        rounds.keep(&telemetry, logged(&["1 | a"]), Instant::now());
+        rounds.keep(&telemetry, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
         // A controller that does not answer for a while has told nothing anew.
-        rounds.keep(&seeing, report(&[], &["management"]), Instant::now());
-        rounds.keep(&seeing, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
+        rounds.keep(&telemetry, report(&[], &["management"]), Instant::now());
+        rounds.keep(&telemetry, logged(&["1 | a", "2 | b", "3 | c"]), Instant::now());
         assert_eq!(told(), ["1 | a", "2 | b", "3 | c"]);
-        Rounds::default().keep(&seeing, logged(&["1 | a", "2 | b", "3 | c", "4 | d"]), Instant::now());
+        Rounds::default().keep(&telemetry, logged(&["1 | a", "2 | b", "3 | c", "4 | d"]), Instant::now());
         assert_eq!(told(), ["1 | a", "2 | b", "3 | c", "4 | d"]);
     }
 
@@ -421,14 +421,14 @@ mod tests {
     fn a_start_is_no_news() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("history")).unwrap();
-        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let telemetry = Telemetry::new(dir.path(), "alpha".to_owned()).unwrap();
         let rounds = Rounds::default();
         let two = report(&[("a/1", Severity::Error), ("b/1", Severity::Warning)], &[]);
-        rounds.keep(&seeing, two.clone(), Instant::now());
-        rounds.keep(&seeing, report(&[("a/1", Severity::Error)], &[]), Instant::now());
-        assert_eq!(seeing.events(&Filter::default(), 9).len(), 3);
-        let round = Rounds::default().keep(&seeing, two, Instant::now());
-        let events = seeing.events(&Filter::default(), 9);
+        rounds.keep(&telemetry, two.clone(), Instant::now());
+        rounds.keep(&telemetry, report(&[("a/1", Severity::Error)], &[]), Instant::now());
+        assert_eq!(telemetry.events(&Filter::default(), 9).len(), 3);
+        let round = Rounds::default().keep(&telemetry, two, Instant::now());
+        let events = telemetry.events(&Filter::default(), 9);
         assert_eq!(events.len(), 4, "a/1 was told by the life before");
         assert_eq!(events[3].what.details["finding"], "b/1");
         let since = |id: &str| round.since[id].as_str();
@@ -440,13 +440,13 @@ mod tests {
     fn since_when_a_finding_is_there_is_told_also_of_notes() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("history")).unwrap();
-        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let telemetry = Telemetry::new(dir.path(), "alpha".to_owned()).unwrap();
         let rounds = Rounds::default();
-        let first = rounds.keep(&seeing, report(&[("a/1", Severity::Note)], &[]), Instant::now());
+        let first = rounds.keep(&telemetry, report(&[("a/1", Severity::Note)], &[]), Instant::now());
         // Times of looks are told in milliseconds.
         std::thread::sleep(Duration::from_millis(2));
         let all = report(&[("a/1", Severity::Note), ("b/1", Severity::Warning)], &[]);
-        let second = rounds.keep(&seeing, all, Instant::now());
+        let second = rounds.keep(&telemetry, all, Instant::now());
         assert_ne!(first.at, second.at);
         assert_eq!((&second.since["a/1"], &second.since["b/1"]), (&first.at, &second.at));
         let told = serde_json::to_value(second.told(Language::Ja, None)).unwrap();
@@ -459,14 +459,14 @@ mod tests {
     async fn beside_a_look_that_hangs_no_other_is_begun() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("history")).unwrap();
-        let seeing = Seeing::new(dir.path(), "alpha".to_owned()).unwrap();
+        let telemetry = Telemetry::new(dir.path(), "alpha".to_owned()).unwrap();
         let rounds = Rounds::default();
         rounds.hangs.store(true, Ordering::Release);
-        let why = rounds.look(&seeing).await.unwrap_err();
+        let why = rounds.look(&telemetry).await.unwrap_err();
         assert!(why.contains("has not ended"), "{why}");
         let summary = rounds.summary().unwrap();
         assert_eq!((summary.problem.as_ref(), summary.at), (Some(&why), None), "it is told where nobody has asked");
-        let round = rounds.keep(&seeing, report(&[], &[]), Instant::now());
+        let round = rounds.keep(&telemetry, report(&[], &[]), Instant::now());
         let told = serde_json::to_value(round.told(Language::En, rounds.problem())).unwrap();
         assert_eq!(told["problem"], why, "what is known is of an earlier look");
     }

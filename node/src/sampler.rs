@@ -7,13 +7,13 @@
 //! - A step of a coarse ring that is not over is written every ten seconds, so that a kill costs ten seconds of it.
 
 use crate::degraded;
-use crate::degraded::{Since, Told};
+use crate::degraded::{LastReported, Since};
 use crate::history::query;
 use crate::history::query::Fold;
 use crate::history::reading::{Reading, is_amount};
 use crate::history::writer::Job;
 use crate::node::{Look, Node};
-use crate::seeing::{Latest, Seeing};
+use crate::telemetry::{Latest, Telemetry};
 use forebay_api::calendar;
 use forebay_api::cluster::ClusterNodeReport;
 use forebay_api::events::{EventKind, Happened, Severity};
@@ -21,7 +21,7 @@ use forebay_api::history::format::{Owner, RINGS, Slot};
 use forebay_api::history::series::{Kind, NO_VALUES, Values};
 use forebay_api::record::VolumeId;
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ const CLOCK_SET_S: f64 = 3.0;
 
 /// Looks once a second, for ever.
 pub async fn run(node: Arc<Node>) {
-    let mut sampler = Sampler::new(node.seeing().clone());
+    let mut sampler = Sampler::new(node.telemetry().clone());
     loop {
         let into_second = calendar::now_ms() % 1000;
         tokio::time::sleep(Duration::from_millis(1000 - into_second)).await;
@@ -149,9 +149,9 @@ impl Track {
 }
 
 struct Sampler {
-    seeing: Arc<Seeing>,
+    telemetry: Arc<Telemetry>,
     volumes: HashMap<VolumeId, (Track, String)>,
-    told: HashMap<VolumeId, Told>,
+    told: HashMap<VolumeId, LastReported>,
     node: Track,
     node_counts: NodeCounts,
     nodes_up: HashMap<String, bool>,
@@ -162,10 +162,10 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn new(seeing: Arc<Seeing>) -> Sampler {
+    fn new(telemetry: Arc<Telemetry>) -> Sampler {
         let (at, moment) = (calendar::now_ms() / 1000, Instant::now());
         Sampler {
-            seeing,
+            telemetry,
             volumes: HashMap::new(),
             told: HashMap::new(),
             node: Track::new(Owner::NODE, at, moment, None),
@@ -189,7 +189,7 @@ impl Sampler {
         self.note_clock(at, moment);
         self.note_history();
         let mut found: Vec<Degraded> = self.history_trouble().into_iter().collect();
-        found.extend(degraded::of_coordinator(&self.seeing.name(), &self.coordinator));
+        found.extend(degraded::of_coordinator(&self.telemetry.name(), &self.coordinator));
         found.extend(degraded::of_nodes(nodes));
         let counts = NodeCounts::now(nodes);
         let shares = Shares::of(&self.node_counts, &counts, &looks, &self.volumes);
@@ -202,7 +202,7 @@ impl Sampler {
             changed |= self.note_changes(volume, &report, moment);
             let values = self.look_at(volume, &report, seen.as_deref(), at, moment, &shares);
             if let Some(seen) = seen {
-                self.seeing.measured(volume, at, seen);
+                self.telemetry.measured(volume, at, seen);
             }
             volumes.insert(report.name, values);
         }
@@ -216,15 +216,15 @@ impl Sampler {
         }
         self.node_counts = counts;
         let slots = self.node.advance(at, moment, None, &node);
-        self.seeing.write(Job::Slots(Owner::NODE, slots));
-        self.seeing.publish(Latest { at, volumes, node, degraded: found }, changed);
+        self.telemetry.write(Job::Slots(Owner::NODE, slots));
+        self.telemetry.publish(Latest { at, volumes, node, degraded: found }, changed);
     }
 
     fn look_at(
         &mut self,
         volume: VolumeId,
         report: &VolumeReport,
-        seen: Option<&Seen>,
+        seen: Option<&Stats>,
         at: u64,
         moment: Instant,
         shares: &Shares,
@@ -246,18 +246,18 @@ impl Sampler {
         let elapsed = moment.saturating_duration_since(track.moment).as_secs_f64().max(1e-3);
         let values = reading.since(before, elapsed);
         let slots = track.advance(at, moment, Some(reading), &values);
-        self.seeing.write(Job::Slots(track.owner, slots));
+        self.telemetry.write(Job::Slots(track.owner, slots));
         values
     }
 
     fn note_changes(&mut self, volume: VolumeId, report: &VolumeReport, moment: Instant) -> bool {
         let Some(told) = self.told.get_mut(&volume) else {
-            self.told.insert(volume, Told::new(report));
+            self.told.insert(volume, LastReported::new(report));
             return true;
         };
         let events = told.changes(report, moment);
-        if !self.seeing.is_ending() {
-            events.into_iter().for_each(|event| self.seeing.happened(event));
+        if !self.telemetry.is_ending() {
+            events.into_iter().for_each(|event| self.telemetry.happened(event));
         }
         false
     }
@@ -265,15 +265,15 @@ impl Sampler {
     /// Volumes that were deleted, whoever did it.
     fn forget_gone(&mut self, present: &HashSet<VolumeId>) -> bool {
         let gone: Vec<VolumeId> = self.told.keys().filter(|volume| !present.contains(volume)).copied().collect();
-        if self.seeing.is_ending() {
+        if self.telemetry.is_ending() {
             return false;
         }
         for volume in &gone {
             let told = self.told.remove(volume).expect("it was just found there");
             self.volumes.remove(volume);
-            self.seeing.forget(*volume);
+            self.telemetry.forget(*volume);
             let text = "it was deleted, and its history with it; its backing stays";
-            self.seeing.happened(Happened::new(EventKind::VolumeDeleted, Severity::Info, text).of(told.name()));
+            self.telemetry.happened(Happened::new(EventKind::VolumeDeleted, Severity::Info, text).of(told.name()));
         }
         !gone.is_empty()
     }
@@ -281,14 +281,14 @@ impl Sampler {
     fn note_links(&mut self, nodes: &[ClusterNodeReport]) {
         for (name, up) in nodes.iter().filter_map(|node| Some((&node.name, node.up?))) {
             let before = self.nodes_up.insert(name.clone(), up);
-            if before.is_none_or(|before| before == up) || self.seeing.is_ending() {
+            if before.is_none_or(|before| before == up) || self.telemetry.is_ending() {
                 continue;
             }
             let event = match up {
                 true => Happened::new(EventKind::LinkUp, Severity::Info, format!("the link to {name} works")),
                 false => Happened::new(EventKind::LinkDown, Severity::Warning, format!("the link to {name} is down")),
             };
-            self.seeing.happened(event.with("peer", name.as_str()));
+            self.telemetry.happened(event.with("peer", name.as_str()));
         }
     }
 
@@ -302,7 +302,7 @@ impl Sampler {
                     "went forward: it was set, or the machine was suspended; the history has a gap"
                 };
                 let text = format!("the wall clock {words} ({:.0} s)", ahead.abs());
-                self.seeing.happened(
+                self.telemetry.happened(
                     Happened::new(EventKind::ClockSet, Severity::Warning, text).with("seconds", ahead.round()),
                 );
             }
@@ -310,9 +310,9 @@ impl Sampler {
     }
 
     fn note_history(&mut self) {
-        let problem = self.seeing.history_state().problem;
+        let problem = self.telemetry.history_state().problem;
         if problem.is_some() != self.history_problem.is_some() {
-            self.seeing.happened(match &problem {
+            self.telemetry.happened(match &problem {
                 Some(why) => Happened::new(EventKind::HistoryFailing, Severity::Warning, why.as_str()),
                 None => Happened::new(EventKind::HistoryReady, Severity::Info, "the history is written again"),
             });
@@ -326,19 +326,19 @@ impl Sampler {
             if self.coordinator.iter().all(|known| known.code != trouble.code) {
                 let severity = if trouble.code == "etcd-nearly-full" { Severity::Warning } else { Severity::Error };
                 let happened = Happened::new(EventKind::CoordinatorTrouble, severity, trouble.text.as_str());
-                self.seeing.happened(happened.with("code", trouble.code.as_str()));
+                self.telemetry.happened(happened.with("code", trouble.code.as_str()));
             }
         }
         if troubles.is_empty() && !self.coordinator.is_empty() {
             let text = "etcd has room, and no alarm, again";
-            self.seeing.happened(Happened::new(EventKind::CoordinatorWell, Severity::Info, text));
+            self.telemetry.happened(Happened::new(EventKind::CoordinatorWell, Severity::Info, text));
         }
         self.coordinator = troubles;
     }
 
     fn history_trouble(&self) -> Option<Degraded> {
         let why = self.history_problem.as_ref()?;
-        Some(Degraded::of_node(&self.seeing.name(), "history-failing", why.as_str()))
+        Some(Degraded::of_node(&self.telemetry.name(), "history-failing", why.as_str()))
     }
 }
 
@@ -425,7 +425,7 @@ mod tests {
     use super::*;
 
     fn report(writes: u64, dirty: u64) -> VolumeReport {
-        let (_, mut report) = crate::report::tests::example();
+        let (_, mut report) = crate::status::tests::example();
         report.counters = [("writes".to_owned(), writes)].into();
         report.dirty.bytes = dirty;
         report
@@ -499,8 +499,8 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_and_a_volume_that_went_are_events() {
         let dir = tempfile::tempdir().unwrap();
-        let seeing = Arc::new(Seeing::new(dir.path(), "alpha".to_owned()).unwrap());
-        let mut sampler = Sampler::new(seeing.clone());
+        let telemetry = Arc::new(Telemetry::new(dir.path(), "alpha".to_owned()).unwrap());
+        let mut sampler = Sampler::new(telemetry.clone());
         let (begin, volume) = (Instant::now(), VolumeId([7; 16]));
         let looks = |dirty| vec![Look { volume, report: report(0, dirty), seen: None }];
         let mut take = |at, second, looks, present: &[VolumeId]| {
@@ -513,19 +513,19 @@ mod tests {
         take(1402, 3, looks(3), &[volume]);
         take(87_803, 4, Vec::new(), &[volume]);
         take(87_804, 5, Vec::new(), &[]);
-        let events = seeing.events(&crate::events::Filter::default(), 100);
+        let events = telemetry.events(&crate::events::Filter::default(), 100);
         let seen: Vec<(&str, Option<f64>)> = events
             .iter()
             .map(|e| (e.what.kind.as_str(), e.what.details.get("seconds").and_then(|s| s.as_f64())))
             .collect();
         assert_eq!(seen, [("clock-set", Some(-3600.0)), ("clock-set", Some(86400.0)), ("volume-deleted", None)]);
         assert_eq!(events[2].what.volume.as_deref(), Some("vm1"));
-        seeing.end();
+        telemetry.end();
         let query = query::Query { from: 1400, to: 1404, points: 4, series: vec![DIRTY] };
-        let after = seeing.history(&Owner::volume(volume.0), &query, 1404).unwrap();
+        let after = telemetry.history(&Owner::volume(volume.0), &query, 1404).unwrap();
         assert_eq!(after.series["dirty_bytes"].avg, [None; 4], "what was deleted has no past");
         let node = query::Query { series: vec![4], ..query };
-        let node = seeing.history(&Owner::NODE, &node, 1404).unwrap();
+        let node = telemetry.history(&Owner::NODE, &node, 1404).unwrap();
         assert_eq!(node.series["dirty_bytes"].avg, [None, None, Some(3.0), None]);
     }
 

@@ -12,7 +12,7 @@ use crate::datapath::shard;
 use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::node::{Node, Shards, Stopped};
 use crate::placement::Placement;
-use crate::seeing::Seeing;
+use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
 use crate::{history, http};
 use anyhow::{Context, Result, bail};
@@ -88,7 +88,7 @@ async fn serve(config: Config) -> Result<bool> {
     let (handles, placement) = (shards.handles.clone(), shards.placement.clone());
     let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
     let besides = PROCESS_BYTES_MAX
-        + crate::seeing::BYTES_MAX
+        + crate::telemetry::BYTES_MAX
         + u64::from(config.listen.connections_max) * CLIENT_BYTES_MAX * nbd.len() as u64;
     let allowed = Arc::new(Allowed::new(&config, &store)?);
     let node =
@@ -105,7 +105,7 @@ async fn serve(config: Config) -> Result<bool> {
         tokio::select! {
             joined = joining => {
                 let cluster = joined?;
-                node.seeing().call_it(cluster.own_name());
+                node.telemetry().call_it(cluster.own_name());
                 node.set_cluster(cluster);
             }
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
@@ -130,26 +130,26 @@ async fn serve(config: Config) -> Result<bool> {
         handles[0].send(ToShard::Listen { socket, tls, connections_max });
     }
     // Before anybody is told that it serves, and may ask what happened.
-    tell_start(node.seeing());
+    record_start(node.telemetry());
     announce(&node, &config, &api_path, http_address).await;
     notify(&[sd_notify::NotifyState::Ready]);
     spawn_watchers(&node);
 
     signals.next().await;
     notify(&[sd_notify::NotifyState::Stopping]);
-    node.seeing().ends();
+    node.telemetry().ends();
     let complete = stop(&node, config.node.drain_on_stop, &mut signals).await;
     for thread in threads {
         let _ = thread.join();
     }
-    tell_stop(node.seeing(), complete);
+    record_stop(node.telemetry(), complete);
     Ok(complete)
 }
 
 /// What looks at the node, its host and its images as long as it serves.
 fn spawn_watchers(node: &Arc<Node>) {
     tokio::spawn(crate::sampler::run(node.clone()));
-    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.seeing().clone()));
+    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.telemetry().clone()));
     tokio::spawn(node.clone().keep_markers());
     tokio::spawn(node.clone().watch_images());
 }
@@ -178,16 +178,16 @@ fn spawn_shards(
 }
 
 /// The last event of a history: the daemon was stopped in order.
-fn tell_stop(seeing: &Seeing, complete: bool) {
+fn record_stop(telemetry: &Telemetry, complete: bool) {
     let words = if complete { "every image is complete" } else { "not every image is complete by itself" };
     let stopped = Happened::new(EventKind::DaemonStopped, Severity::Info, format!("the daemon was stopped; {words}"));
-    seeing.happened(stopped.with("complete", complete));
-    seeing.end();
+    telemetry.happened(stopped.with("complete", complete));
+    telemetry.end();
 }
 
 /// A start that finds another event last than that of a stop in order comes after a kill or a crash.
-fn tell_start(seeing: &Seeing) {
-    let last = seeing.last_event();
+fn record_start(telemetry: &Telemetry) {
+    let last = telemetry.last_event();
     let clean = last.as_deref().is_none_or(|kind| kind == EventKind::DaemonStopped.word());
     let (severity, before) = match (clean, last.is_some()) {
         (true, false) => (Severity::Info, "for the first time on this state folder"),
@@ -196,7 +196,7 @@ fn tell_start(seeing: &Seeing) {
     };
     let text = format!("forebay {} was started, {before}", env!("CARGO_PKG_VERSION"));
     let started = Happened::new(EventKind::DaemonStarted, severity, text);
-    seeing.happened(started.with("clean", clean).with("version", env!("CARGO_PKG_VERSION")));
+    telemetry.happened(started.with("clean", clean).with("version", env!("CARGO_PKG_VERSION")));
 }
 
 // --- places and sockets ---
@@ -519,7 +519,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
             show_size(forebay_api::history::format::FILE_BYTES),
             show_size(2 * history::album::FILE_BYTES_MAX),
             history::writer::FILES_MAX - 1,
-            node.seeing().history_dir().display()
+            node.telemetry().history_dir().display()
         ),
     );
     for v in node.reports().await {

@@ -115,7 +115,7 @@ impl From<&Checkpoint> for CheckpointLine {
             let mark = &standing.mark;
             let pin = |pin: &Pin| PinLine { term: pin.term.0, window: window(pin.above, pin.through, pin.part) };
             MemberLine {
-                config: standing.config.0,
+                config: standing.epoch.0,
                 agreed: standing.agreed,
                 committed: standing.committed.0,
                 mark: mark.number.0,
@@ -337,7 +337,7 @@ fn member_text(c: &CheckpointLine, m: &MemberLine) -> String {
     let agreed = if m.agreed { "agreed" } else { "sealed" };
     let _ = writeln!(
         out,
-        "  member: life {}, config {}, {agreed}, committed {}, mark {}: window {}, size {}",
+        "  member: life {}, epoch {}, {agreed}, committed {}, mark {}: window {}, size {}",
         c.life,
         m.config,
         m.committed,

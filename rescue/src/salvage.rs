@@ -5,7 +5,7 @@ use crate::tier_reader::{Damage, Found, TierContent, TierReader, byte_of};
 use anyhow::{Context, Result, bail};
 use forebay_api::units::show_size;
 use forebay_core::format::{Descriptor, Kind};
-use forebay_core::log::Kept;
+use forebay_core::log::Retention;
 use forebay_core::types::{BLOCK_BYTES, Lsn, SECTOR_BYTES, SectorMask};
 use forebay_io::Backing;
 use forebay_io::folder::{self, Folder};
@@ -174,7 +174,7 @@ type RecordPiece = (u64, Vec<u8>);
 struct Replay<'a> {
     reader: &'a TierReader,
     content: &'a TierContent,
-    kept: Option<Kept>,
+    kept: Option<Retention>,
     image: &'a File,
     to: &'a Path,
     with_base: bool,

@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
-use forebay_core::log::{self, FoundBatch, FoundBatches, Kept, Witness};
+use forebay_core::log::{self, FoundBatch, FoundBatches, Retention, Witness};
 use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
 use forebay_io::folder::Held;
 use forebay_io::lock;
@@ -218,7 +218,7 @@ impl TierReader {
                 }
             }
             // Nothing says where the log begins: with what is left of it.
-            None => segments.tell_synced(segments.batches.keys().next().map_or(0, |first| first.saturating_sub(1))),
+            None => segments.on_synced(segments.batches.keys().next().map_or(0, |first| first.saturating_sub(1))),
         }
         content.synced_through = segments.synced;
         let read =
@@ -370,7 +370,7 @@ impl Headers<'_> {
                     before = Some((batch.segment, batch.sequence));
                     let next = at + 1 + batch.payload_blocks();
                     segments.lives.insert(segment, batch.segment);
-                    segments.tell_synced(batch.synced_through);
+                    segments.on_synced(batch.synced_through);
                     segments.add(FoundBatch { segment, at, batch });
                     at = next;
                 }
@@ -431,13 +431,13 @@ impl TierContent {
     }
 
     /// What one of several tiers keeps of its records; none: one node has the volume to itself.
-    pub fn kept(&self) -> Option<Kept> {
+    pub fn kept(&self) -> Option<Retention> {
         let standing = self.checkpoints.first()?.standing.as_ref().filter(|standing| standing.is_possible())?;
-        Some(Kept::of(standing, self.records.iter().map(|found| &found.record)))
+        Some(Retention::of(standing, self.records.iter().map(|found| &found.record)))
     }
 
     /// For each record: the backing has it, and no former owner can have taken that back.
-    pub fn is_in_backing(&self, kept: Option<&Kept>) -> Vec<bool> {
+    pub fn is_in_backing(&self, kept: Option<&Retention>) -> Vec<bool> {
         let descriptors: Vec<Descriptor> = self.records.iter().map(|found| found.record).collect();
         log::goes_on(&descriptors, self.destaged(), kept).into_iter().map(|goes_on| !goes_on).collect()
     }

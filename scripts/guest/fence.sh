@@ -2,7 +2,7 @@
 # A fence by reservation, tried in a guest whose kernel is both hosts and the disk between them; leaves its words in
 # OUT/console.log, the last of them `guest: DONE`. tests/tests/guests.rs looks at them.
 #
-# usage: fence.sh OUT FOREBAY_BINARY [fence|owners]     what is tried: `fence-test` by itself, or owners of a volume
+# usage: fence.sh OUT FOREBAY_BINARY [fence|owners]     what is tried: `fence-check` by itself, or owners of a volume
 set -euo pipefail
 
 out=$1 binary=$2 what=${3:-fence}

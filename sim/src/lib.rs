@@ -13,7 +13,6 @@ pub mod coverage;
 pub mod digest;
 pub mod families;
 pub mod journal;
-pub mod media;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 pub mod oracle;
@@ -23,4 +22,5 @@ pub mod random;
 pub mod run;
 pub mod setup;
 pub mod situations;
+pub mod tier_migration;
 pub mod world;

@@ -2,9 +2,9 @@
 
 use crate::coverage::Coverage;
 use crate::families;
-use crate::media::Landing;
 use crate::random::Random;
 use crate::setup::{Crash, CrashPlan, Lie, Setup, Step};
+use crate::tier_migration::Landing;
 use crate::world::{Report, World};
 use forebay_core::format::TierKind;
 use forebay_core::status::DestageMode;

@@ -4,8 +4,8 @@
 //! are reached that an average mixture would bury.
 
 use crate::cluster::ClusterSetup;
-use crate::media::Landing;
 use crate::random::Random;
+use crate::tier_migration::Landing;
 use forebay_core::format::{TIER_BLOCKS_MIN, TierKind, TierLayout, Version};
 use forebay_core::status::{DestageMode, Policy};
 use forebay_core::types::*;

@@ -4,13 +4,13 @@ use forebay_core::format::{TierKind, TierLayout};
 use forebay_core::status::Policy;
 use forebay_core::types::Duration;
 use forebay_sim::coverage::Coverage;
-use forebay_sim::media::Landing;
 use forebay_sim::run::{exhaustive, run_setup};
 use forebay_sim::setup::{Crash, CrashPlan, Setup, Step};
 use forebay_sim::situations::{
     backing_ahead_of_tier, forgetful_flash, rotting_at_rest, rotting_heads, rotting_memory, rotting_sectors,
     rotting_under_edges,
 };
+use forebay_sim::tier_migration::Landing;
 
 const BOTH: [TierKind; 2] = [TierKind::Memory, TierKind::Flash];
 

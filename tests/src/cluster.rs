@@ -179,6 +179,11 @@ impl Cluster {
         self.programs[node] = program.map(Path::to_owned);
     }
 
+    /// Whether it runs this version.
+    pub fn runs_this_version(&self, node: usize) -> bool {
+        self.programs[node].is_none()
+    }
+
     /// From its next start on what is below the state folder of a node can fail.
     #[track_caller]
     pub fn make_failing(&mut self, node: usize) -> FailingFolder {
@@ -341,7 +346,7 @@ impl Cluster {
 
     /// A command at this node, with `--json`.
     pub fn command(&self, node: usize, words: &[&str]) -> Output {
-        let mut command = Command::new(forebay());
+        let mut command = Command::new(self.programs[node].as_deref().unwrap_or(forebay()));
         command.args(words).arg("--api").arg(self.place(node, "api.sock")).arg("--json");
         run_command(TOOL, command)
     }

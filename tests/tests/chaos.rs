@@ -526,14 +526,14 @@ impl Life {
                 let view = eyes.volume(node, spec.name)?;
                 let known = &view.shown["cluster"]["known"];
                 let went_back = known["shown_term"].is_u64();
-                let version = (known["term"].as_u64()?, known["config"].as_u64()?);
+                let version = (known["term"].as_u64()?, known["epoch"].as_u64()?);
                 went_back.then_some((version, view.state == "owner", node))
             };
-            let Some(((term, config), _, node)) = (0..NAMES.len()).filter_map(knows).max() else { continue };
-            let words = json!({ "yes_the_coordinator_went_back": true, "i_saw": format!("{term}/{config}") });
+            let Some(((term, epoch), _, node)) = (0..NAMES.len()).filter_map(knows).max() else { continue };
+            let words = json!({ "yes_the_coordinator_went_back": true, "i_saw": format!("{term}/{epoch}") });
             if !self.put_back {
                 let (life, name, found) = (&self.name, spec.name, UNRECORDED);
-                return Err(format!("{life}: {name}: {found}: term {term}, config {config}\n{}", eyes.describe()));
+                return Err(format!("{life}: {name}: {found}: term {term}, epoch {epoch}\n{}", eyes.describe()));
             }
             let path = format!("/v1/volumes/{}/restore-record", spec.name);
             match eyes.ask(node, "POST", &path, Some(&words), COMMAND) {

@@ -1,4 +1,4 @@
-//! What operators ask of a cluster, given at whichever node: a node that is emptied, owners by name, drains and holds, deletion, and
+//! What operators ask of a cluster, given at whichever node: a node that is evacuated, owners by name, drains and holds, deletion, and
 //! what is asked of a volume while it serves. Real daemons in network namespaces, and a real etcd.
 
 use forebay_tests::cluster::{Cluster, NAMES, SIZE};
@@ -46,10 +46,10 @@ fn members(cluster: &Cluster, node: usize) -> Vec<String> {
     recorded.map(|member| member["node"].as_str().expect("a member has a name").to_owned()).collect()
 }
 
-fn emptying(cluster: &Cluster, node: usize, name: &str) -> Value {
+fn evacuation(cluster: &Cluster, node: usize, name: &str) -> Value {
     let nodes = cluster.try_command(node, &["node", "list"]).unwrap_or_default();
     let found = nodes.as_array().into_iter().flatten().find(|entry| entry["name"] == name);
-    found.map(|entry| entry["emptying"].clone()).unwrap_or_default()
+    found.map(|entry| entry["evacuation"].clone()).unwrap_or_default()
 }
 
 /// Makes `vm1`, and waits for its copies.
@@ -89,8 +89,8 @@ fn a_drained_node_owns_nothing_and_has_no_copy_until_it_is_taken_back() {
     create(&cluster, 0, 1, "memory");
     write_to(&cluster, 0);
 
-    done(&cluster, 2, &["node", "drain", "alpha"]);
-    assert_eq!(emptying(&cluster, 2, "alpha")["state"], "drained");
+    done(&cluster, 2, &["node", "evacuate", "alpha"]);
+    assert_eq!(evacuation(&cluster, 2, "alpha")["state"], "evacuated");
     let owner = number_of(cluster.show(2)["cluster"]["owner"].as_str().expect("it has an owner"));
     assert_ne!(owner, 0);
     cluster.wait_for_owner(owner);
@@ -103,22 +103,23 @@ fn a_drained_node_owns_nothing_and_has_no_copy_until_it_is_taken_back() {
 
     cluster.stop(0);
     cluster.start(0);
-    cluster.wait_for("it to know that it is drained", |cluster| emptying(cluster, 0, "alpha")["state"] == "drained");
-    refused(&cluster, 0, &["volume", "hand-over", "vm1", "alpha"], "to be emptied");
-    refused(&cluster, 0, &["volume", "create", "vm2", "--backing", "/none", "--peers", "0"], "to be emptied");
+    cluster
+        .wait_for("it to know that it is evacuated", |cluster| evacuation(cluster, 0, "alpha")["state"] == "evacuated");
+    refused(&cluster, 0, &["volume", "hand-over", "vm1", "alpha"], "to be evacuated");
+    refused(&cluster, 0, &["volume", "create", "vm2", "--backing", "/none", "--peers", "0"], "to be evacuated");
 
     // One of the two that are left has nobody to give its copy to.
     let other = 3 - owner;
-    let kept = cluster.command(0, &["node", "drain", NAMES[other]]);
+    let kept = cluster.command(0, &["node", "evacuate", NAMES[other]]);
     assert!(!kept.status.success(), "{}", kept.describe());
     let kept: Value = serde_json::from_str(&kept.stdout).expect("JSON");
-    let keeps = &kept["emptying"]["keeps"];
+    let keeps = &kept["evacuation"]["keeps"];
     assert_eq!((&keeps[0]["volume"], &keeps[0]["stays"]), (&Value::from("vm1"), &Value::from(true)), "{kept:#}");
     assert_eq!(members(&cluster, owner).len(), 2, "no copy is given up for nothing");
 
-    done(&cluster, 1, &["node", "drain", "alpha", "--undo"]);
+    done(&cluster, 1, &["node", "evacuate", "alpha", "--undo"]);
     cluster.wait_for("the copy to move to the node that is back", |cluster| {
-        emptying(cluster, 0, NAMES[other])["state"] == "drained" && emptying(cluster, 0, "alpha").is_null()
+        evacuation(cluster, 0, NAMES[other])["state"] == "evacuated" && evacuation(cluster, 0, "alpha").is_null()
     });
     cluster.wait_for("alpha to have the copy", |cluster| members(cluster, owner).contains(&"alpha".to_owned()));
     cluster.every_acknowledged_write_is_at(owner);

@@ -395,7 +395,7 @@ fn a_coordinator_that_went_back_in_time_is_noticed_and_the_record_is_written_ane
     // A change that the backup does not have.
     done(&cluster, 0, &["volume", "set", "vm1", "--peers", "0"]);
     cluster.wait_for("one member", |cluster| cluster.show(0)["cluster"]["members"].as_array().map(Vec::len) == Some(1));
-    let before = cluster.show(0)["cluster"]["config"].as_u64().expect("a number");
+    let before = cluster.show(0)["cluster"]["epoch"].as_u64().expect("a number");
     cluster.etcd.restore(&backup);
     cluster.wait_for("the older record to be noticed", |cluster| {
         cluster.show(0)["cluster"]["reason"] == "record-went-back"
@@ -408,11 +408,11 @@ fn a_coordinator_that_went_back_in_time_is_noticed_and_the_record_is_written_ane
     let words = ["volume", "restore-record", "vm1", "--yes-the-coordinator-went-back"];
     refused(&cluster, 0, &words, 1, "--i-saw");
     let known = cluster.show(0)["cluster"]["known"].clone();
-    let saw = format!("{}/{}", known["term"], known["config"]);
+    let saw = format!("{}/{}", known["term"], known["epoch"]);
     done(&cluster, 0, &[&words[..], &["--i-saw", &saw]].concat());
     cluster.wait_for("the record to be the owner's", |cluster| {
         let shown = cluster.show(0)["cluster"].clone();
-        shown["reason"] != "record-went-back" && shown["config"].as_u64().is_some_and(|config| config > before)
+        shown["reason"] != "record-went-back" && shown["epoch"].as_u64().is_some_and(|epoch| epoch > before)
     });
     let said = audited(&cluster, 0, "restore-record");
     assert_eq!((said.len(), &said[0]["volume"]), (1, &"vm1".into()), "{said:?}");
@@ -471,7 +471,7 @@ fn the_slow_member_is_left_out(
 ) {
     cluster.serve_with_a_copy(tier);
     let shown = cluster.show(0);
-    let config = shown["cluster"]["config"].as_u64().expect("a number");
+    let epoch = shown["cluster"]["epoch"].as_u64().expect("a number");
     let members = shown["cluster"]["members"].as_array().expect("members");
     let member = if members.iter().any(|member| member["node"] == "beta") { 1 } else { 2 };
     let loading = cluster.begin_load(0);
@@ -481,7 +481,7 @@ fn the_slow_member_is_left_out(
         shown["cluster"]["members"].as_array().is_some_and(|all| all.iter().any(|m| m["node"] == NAMES[member]))
     };
     cluster.wait_for("the slow member to be left out", |cluster| {
-        !names_it(cluster) && cluster.show(0)["cluster"]["config"].as_u64().is_some_and(|now| now > config)
+        !names_it(cluster) && cluster.show(0)["cluster"]["epoch"].as_u64().is_some_and(|now| now > epoch)
     });
     // The third one is well, and the owner acknowledges by two logs again.
     cluster.wait_for("another copy", |cluster| {

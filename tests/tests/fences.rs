@@ -1,4 +1,4 @@
-//! Fences that `forebay node fence-test` tries: a host's power by the installed fence agent and a simulated BMC, which
+//! Fences that `forebay node fence-check` tries: a host's power by the installed fence agent and a simulated BMC, which
 //! really ends a process that stands for the host; and devices without reservations. Those with are in `guests.rs`.
 
 use forebay_tests::bmc::{Bmc, lives};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn fence_test(folder: &TempDir, arguments: &[&str]) -> Output {
+fn fence_check(folder: &TempDir, arguments: &[&str]) -> Output {
     let mut command = Command::new(forebay());
-    command.args(["node", "fence-test", "--state"]).arg(folder.join("state")).args(arguments);
+    command.args(["node", "fence-check", "--state"]).arg(folder.join("state")).args(arguments);
     // The agents use programs of the administrator's folders, which are not in every user's PATH.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
@@ -43,11 +43,11 @@ fn try_it(bmc: &Bmc, folder: &TempDir, more: &[&str]) -> Output {
     let mut arguments = vec!["--agent", "fence_ipmilan", "--node", "beta"];
     arguments.extend(options.iter().map(String::as_str));
     arguments.extend(more);
-    fence_test(folder, &arguments)
+    fence_check(folder, &arguments)
 }
 
 fn proofs(folder: &TempDir) -> Value {
-    json(fence_test(folder, &["--list", "--json"]))
+    json(fence_check(folder, &["--list", "--json"]))
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_wrong_password_is_told_and_told_to_nobody() {
     std::fs::set_permissions(&bmc.password, PermissionsExt::from_mode(0o644)).unwrap();
     let open = try_it(&bmc, &folder, &[]).expect_failure().stderr;
     assert!(open.contains("holds a secret: chmod 600"), "{open}");
-    let shown = fence_test(&folder, &["--agent", "fence_ipmilan", "--node", "beta", "--option", "password=x"]);
+    let shown = fence_check(&folder, &["--agent", "fence_ipmilan", "--node", "beta", "--option", "password=x"]);
     assert!(shown.expect_failure().stderr.contains("--option-file password=FILE"));
 }
 
@@ -127,7 +127,7 @@ fn a_bmc_that_does_not_answer_costs_its_time_and_leaves_nothing_running() {
     let begun = Instant::now();
     let agent = ["--agent", "fence_ipmilan", "--node", "beta", "--option", "ip=127.0.0.1", "--option", &port];
     let more = ["--option", "lanplus=1", "--option", "username=forebay", "--option-file", &password, "--timeout", "2s"];
-    let failed = fence_test(&folder, &[&agent[..], &more].concat()).expect_failure().stderr;
+    let failed = fence_check(&folder, &[&agent[..], &more].concat()).expect_failure().stderr;
     assert!(failed.contains("did not end action=status within 2.0 s"), "{failed}");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     // It has really asked, by the program that the agent runs, and that one is gone as well.
@@ -140,15 +140,15 @@ fn a_bmc_that_does_not_answer_costs_its_time_and_leaves_nothing_running() {
 #[test]
 fn what_is_missing_or_cannot_be_fenced_is_told_with_what_to_do() {
     let folder = TempDir::new("fence-missing");
-    let missing = fence_test(&folder, &["--agent", "fence_nosuchthing", "--node", "beta"]).expect_failure().stderr;
+    let missing = fence_check(&folder, &["--agent", "fence_nosuchthing", "--node", "beta"]).expect_failure().stderr;
     assert!(missing.contains("package fence-agents"), "{missing}");
-    let usage = fence_test(&folder, &["--agent", "fence_ipmilan"]).expect_failure();
+    let usage = fence_check(&folder, &["--agent", "fence_ipmilan"]).expect_failure();
     assert_eq!(usage.status.code(), Some(2), "{}", usage.describe());
-    assert_eq!(fence_test(&folder, &[]).expect_failure().status.code(), Some(2));
+    assert_eq!(fence_check(&folder, &[]).expect_failure().status.code(), Some(2));
     let file = folder.sparse("file", 1 << 20);
     let reserve = |path: &Path, more: &[&str]| {
         let arguments = [&["--reservation", path.to_str().unwrap()], more].concat();
-        fence_test(&folder, &arguments).expect_failure().stderr
+        fence_check(&folder, &arguments).expect_failure().stderr
     };
     let told = reserve(&file, &[]);
     assert!(told.contains("a reservation is of a block device, and it is a file"), "{told}");

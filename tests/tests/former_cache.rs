@@ -76,7 +76,7 @@ impl Stand {
         assert!(count(&sender, "cached_blocks_sent") >= hits, "{hits} blocks came from {}: {sender:#}", NAMES[from]);
         let most = hits > BLOCKS / 2 && backing < BLOCKS / 2;
         if most {
-            assert_eq!(after["cluster"]["former_cache"]["node"], NAMES[from], "{after:#}");
+            assert_eq!(after["cluster"]["predecessor_cache"]["node"], NAMES[from], "{after:#}");
         }
         most
     }

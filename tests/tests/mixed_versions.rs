@@ -164,6 +164,13 @@ impl Upgrade {
         self.check();
     }
 
+    /// Given at a node, by the word that its version has for it.
+    #[track_caller]
+    fn evacuate(&self, at: usize, name: &str, more: &[&str]) {
+        let word = if self.cluster.runs_this_version(at) { "evacuate" } else { "drain" };
+        self.command(at, &[&["node", word, name], more].concat());
+    }
+
     #[track_caller]
     fn hand_over(&self, volume: usize, to: usize) {
         // At the owner, as `docs/operate.md` tells it: a command by another node is signed, and not every version knows of that.
@@ -180,7 +187,7 @@ impl Upgrade {
         self.empty_and_stop(node);
         self.cluster.give_program(node, program);
         self.cluster.start(node);
-        self.command(other, &["node", "drain", NAMES[node], "--undo"]);
+        self.evacuate(other, NAMES[node], &["--undo"]);
         self.wait_until_whole(1);
         self.hand_over(node, node);
         self.wait_until_whole(1);
@@ -189,7 +196,7 @@ impl Upgrade {
     #[track_caller]
     fn empty_and_stop(&mut self, node: usize) {
         let other = (node + 1) % NAMES.len();
-        self.command(other, &["node", "drain", NAMES[node]]);
+        self.evacuate(other, NAMES[node], &[]);
         self.wait_for_progress();
         self.sessions[node] += 1;
         self.cluster.stop(node);
@@ -329,7 +336,7 @@ fn an_upgrade_that_is_not_complete_is_taken_back_node_by_node_and_no_client_sees
     upgrade.cluster.daemons[2] = None;
     upgrade.cluster.give_program(2, None);
     upgrade.cluster.start(2);
-    upgrade.command(0, &["node", "drain", NAMES[2], "--undo"]);
+    upgrade.evacuate(0, NAMES[2], &["--undo"]);
     upgrade.wait_until_whole(1);
     upgrade.end();
 }

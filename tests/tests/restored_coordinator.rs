@@ -29,7 +29,7 @@ fn restore(cluster: &Cluster, at: usize, saw: &str) -> Output {
 }
 
 fn version(known: &Value) -> String {
-    format!("{}/{}", known["term"], known["config"])
+    format!("{}/{}", known["term"], known["epoch"])
 }
 
 #[track_caller]
@@ -81,7 +81,7 @@ fn a_member_that_missed_its_own_drop_takes_nothing_over_after_a_restore() {
         cluster.wait_for("both to have noticed", |cluster| reason(cluster, node) == "record-went-back");
     }
     let (less, more) = (known(&cluster, stale), known(&cluster, other));
-    assert!(less["config"].as_u64() < more["config"].as_u64(), "{less:#} {more:#}");
+    assert!(less["epoch"].as_u64() < more["epoch"].as_u64(), "{less:#} {more:#}");
     let refused = restore(&cluster, stale, &version(&less));
     assert!(!refused.status.success() && refused.stderr.contains("another node knows a newer record"), "{refused:?}");
     let unseen = restore(&cluster, other, &version(&less));

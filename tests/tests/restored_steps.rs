@@ -130,14 +130,14 @@ impl Scene {
     fn have_record_written_anew(&self) {
         let knows = |node: usize| {
             let known = self.known(node);
-            let version = (known["term"].as_u64()?, known["config"].as_u64()?);
+            let version = (known["term"].as_u64()?, known["epoch"].as_u64()?);
             let owns = self.eyes.volume(node, "vm1").is_some_and(|view| view.state == "owner");
             known["shown_term"].is_u64().then_some((version, owns, node))
         };
-        let Some(((term, config), _, node)) = (0..NAMES.len()).filter_map(knows).max() else { return };
-        let words = json!({ "yes_the_coordinator_went_back": true, "i_saw": format!("{term}/{config}") });
+        let Some(((term, epoch), _, node)) = (0..NAMES.len()).filter_map(knows).max() else { return };
+        let words = json!({ "yes_the_coordinator_went_back": true, "i_saw": format!("{term}/{epoch}") });
         match self.eyes.ask(node, "POST", "/v1/volumes/vm1/restore-record", Some(&words), COMMAND) {
-            Ok(_) => println!("the record is written anew at {}: {term}/{config}", NAMES[node]),
+            Ok(_) => println!("the record is written anew at {}: {term}/{epoch}", NAMES[node]),
             Err(why) => println!("{why}"),
         }
     }

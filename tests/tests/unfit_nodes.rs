@@ -35,7 +35,7 @@ fn a_node_whose_flash_is_too_small_is_named_and_another_keeps_the_copy() {
     assert_eq!(members(&cluster), ["alpha", "gamma"]);
     cluster.try_command(0, &["volume", "set", "vm1", "--peers", "2"]).expect("more copies may be asked for");
     cluster.wait_for("a word about the copy that is missing", |cluster| {
-        let without = &cluster.show(0)["cluster"]["without_copy"][0];
+        let without = &cluster.show(0)["cluster"]["missing_replicas"][0];
         without["node"] == NAMES[1] && without["why"].as_str().is_some_and(|why| why.contains("and a tier takes 64M"))
     });
     assert!(shown(&cluster, 0).contains("none at beta: its flash has room for "), "{}", shown(&cluster, 0));

@@ -28,7 +28,7 @@ function safetyOfBack(volume: Volume): string {
 
 function setPolicy(volume: Volume, to: Policy): Question {
   const { dirty } = volume;
-  const left = dirty.drain_left_s === undefined ? t("value.unknown") : span(dirty.drain_left_s);
+  const left = dirty.drain_s === undefined ? t("value.unknown") : span(dirty.drain_s);
   const says =
     to === "back"
       ? [t("policy.to-back"), safetyOfBack(volume), t("safety.image")]
@@ -47,7 +47,7 @@ function setPolicy(volume: Volume, to: Policy): Question {
 function drain(volume: Volume): Question {
   const through = h("input", { type: "checkbox", id: "drain-through" });
   const { dirty } = volume;
-  const left = dirty.drain_left_s === undefined ? t("value.unknown") : span(dirty.drain_left_s);
+  const left = dirty.drain_s === undefined ? t("value.unknown") : span(dirty.drain_s);
   return {
     title: t("drain.title", { volume: volume.name }),
     says: [t("drain.what", { dirty: bytes(dirty.bytes), left }), t("drain.safety")],
@@ -120,8 +120,8 @@ export function volumeActions(volume: Volume): HTMLElement {
 export function nodeActions(node: FleetNode): HTMLElement | undefined {
   if (!node.cluster) return undefined;
   const row = h("div", { class: "actions", role: "group", "aria-label": t("action.group") });
-  const path = `${nodePath(node.name)}/drain`;
-  if (node.cluster.emptying) {
+  const path = `${nodePath(node.name)}/evacuate`;
+  if (node.cluster.evacuation) {
     row.append(
       button(t("node.keep.button"), () => ({
         title: t("node.keep.title", { node: node.name }),
@@ -134,13 +134,13 @@ export function nodeActions(node: FleetNode): HTMLElement | undefined {
     );
   } else {
     row.append(
-      button(t("node.drain.button"), () => ({
-        title: t("node.drain.title", { node: node.name }),
-        says: [t("node.drain.what"), t("node.drain.safety")],
-        yes: t("node.drain.button"),
+      button(t("node.evacuate.button"), () => ({
+        title: t("node.evacuate.title", { node: node.name }),
+        says: [t("node.evacuate.what"), t("node.evacuate.safety")],
+        yes: t("node.evacuate.button"),
         method: "POST",
         path,
-        done: t("node.drain.done", { node: node.name }),
+        done: t("node.evacuate.done", { node: node.name }),
       })),
     );
   }

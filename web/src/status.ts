@@ -30,7 +30,7 @@ export function health(volume: Volume): { health: Health; text: string } {
 
 export function nodeBadge({ cluster }: FleetNode): HTMLElement {
   if (cluster?.up === false) return badge("error", t("node.down"));
-  if (cluster?.emptying) return badge("warning", word("emptying", cluster.emptying.state));
+  if (cluster?.evacuation) return badge("warning", word("evacuation", cluster.evacuation.state));
   return badge("good", t("node.up"));
 }
 

@@ -17,7 +17,7 @@ export interface Cluster {
   peers: number;
   min_peers: number;
   members: Member[];
-  without_copy?: { node: string; why?: string }[];
+  missing_replicas?: { node: string; why?: string }[];
   unfenced: number;
 }
 
@@ -38,7 +38,7 @@ export interface Volume {
     groups_waiting: number;
     oldest_s: number;
     destage_bytes_per_s: number;
-    drain_left_s?: number;
+    drain_s?: number;
     drain_max_s: number;
     waiting_writes: number;
   };
@@ -55,7 +55,7 @@ export interface Channel {
   why?: string;
   sent_bytes: number;
   received_bytes: number;
-  round_trip_ms?: number;
+  round_trip_us?: number;
 }
 
 /** A node: what it says of itself, if it is the one that answers, and what its cluster knows of it, if there is one. */
@@ -78,7 +78,7 @@ export interface FleetNode {
     up?: boolean;
     channels: Channel[];
     compression?: { now: string; reason?: string; saved_bytes: number; ratio?: number };
-    emptying?: { state: string; keeps: { volume: string; role: string; why: string }[] };
+    evacuation?: { state: string; keeps: { volume: string; role: string; why: string }[] };
   };
   now?: Figures;
 }

@@ -6,7 +6,7 @@
 
 use super::format::Owner;
 use forebay_core::format::crc32c;
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 
 /// How many seconds a picture stands for.
 pub const PICTURE_S: u64 = 300;
@@ -25,7 +25,7 @@ pub struct Picture {
     /// It ends before this second, since 1970.
     pub to: u64,
     /// What was measured between the two.
-    pub seen: Seen,
+    pub seen: Stats,
 }
 
 /// The bytes of a picture; `place`: where it goes in its file.
@@ -81,7 +81,7 @@ pub fn decode(owner: &Owner, bytes: &[u8], place: u64) -> Option<(Picture, usize
             number => numbers.push(number),
         }
     }
-    let seen = Seen::of_numbers(numbers.into_iter());
+    let seen = Stats::of_numbers(numbers.into_iter());
     Some((Picture { from: long(16), to: long(24), seen }, length))
 }
 
@@ -121,7 +121,7 @@ pub fn add(all: &mut Option<Picture>, picture: Picture) {
         return;
     };
     (sum.from, sum.to) = (sum.from.min(picture.from), sum.to.max(picture.to));
-    let shape = |seen: &Seen| (seen.miss_ratio.cache_bytes(), seen.miss_ratio.deepest_bytes());
+    let shape = |seen: &Stats| (seen.miss_ratio.cache_bytes(), seen.miss_ratio.deepest_bytes());
     let same = shape(&sum.seen) == shape(&picture.seen);
     sum.seen.merge(&picture.seen);
     if !same {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn pictures_have_their_golden_bytes() {
-        let mut seen = Seen::new(0);
+        let mut seen = Stats::new(0);
         seen.reads.client.record_many(Duration::from_micros(3), 300);
         let bytes = encode(&US, &Picture { from: 1_700_000_100, to: 1_700_000_400, seen }, 4096);
         assert_eq!(&bytes[..8], b"FBPI\x2e\0\0\0");
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_picture_comes_back_and_a_damaged_one_or_one_of_elsewhere_is_none() {
-        let mut seen = Seen::new(1000);
+        let mut seen = Stats::new(1000);
         seen.writes.client.record_many(Duration::from_micros(100), 7);
         seen.heat.read(4096, Duration::from_micros(100));
         let picture = Picture { from: 600, to: 900, seen };
@@ -173,8 +173,8 @@ mod tests {
     fn curves_of_different_caches_do_not_add_up() {
         let mut all = None;
         let with = |cache_blocks, reads| {
-            let mut seen = Seen::new(cache_blocks);
-            let mut sampler = forebay_core::seen::ReuseSampler::new(&seen.miss_ratio);
+            let mut seen = Stats::new(cache_blocks);
+            let mut sampler = forebay_core::stats::ReuseSampler::new(&seen.miss_ratio);
             (0..reads).for_each(|block| {
                 sampler.read(&mut seen.miss_ratio, forebay_core::types::BlockIndex(block), 1);
             });

@@ -5,7 +5,7 @@ use crate::client::Client;
 use anyhow::{Context, Result, bail};
 use forebay_doctor::peer::compare::compare;
 use forebay_doctor::peer::look::look;
-use forebay_doctor::peer::{BothSides, Pair};
+use forebay_doctor::peer::{BothEnds, Pair};
 use forebay_doctor::words::Language;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ impl PeerArgs {
         let client = Client::new(self.api.clone());
         let asked = client.call("GET", &format!("/v1/doctor/peers/{peer}"), None);
         let answer = asked.with_context(|| format!("cannot look at the links to {peer}"))?;
-        let sides: BothSides = serde_json::from_value(answer.clone())
+        let sides: BothEnds = serde_json::from_value(answer.clone())
             .context("the daemon's answer is not understood: it is of another version; restart it")?;
         let compared = compare(&sides, language);
         if json {

@@ -246,7 +246,7 @@ impl Model {
             Sort::Bytes => sum(volume, &["read_bytes_per_s", "write_bytes_per_s"]),
             Sort::Latency => figure(volume, "read_client_p99_us").max(figure(volume, "write_client_p99_us")),
             Sort::Dirty => volume.report.dirty.bytes as f64,
-            Sort::Drain => volume.report.dirty.drain_left_s.unwrap_or(0.0),
+            Sort::Drain => volume.report.dirty.drain_s.unwrap_or(0.0),
         };
         volumes.sort_by(|a, b| {
             let order = key(b).partial_cmp(&key(a)).unwrap_or(Ordering::Equal);

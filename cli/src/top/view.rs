@@ -246,7 +246,7 @@ fn cells(volume: &FleetVolume) -> [String; 9] {
         text(now("read_hit_ratio"), |ratio| format!("{:.0}%", ratio * 100.0)),
         text(p99, micros),
         size(report.dirty.bytes as f64),
-        text(report.dirty.drain_left_s, show_seconds),
+        text(report.dirty.drain_s, show_seconds),
     ]
 }
 

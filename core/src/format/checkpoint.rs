@@ -5,7 +5,7 @@
 //! [`Standing`] by its role.
 
 use super::*;
-use crate::cluster::{Config, Host, Mark, MarkNumber, PINS_MAX, Part, Pin};
+use crate::cluster::{Epoch, Host, Mark, MarkNumber, PINS_MAX, Part, Pin};
 
 const CHECKPOINT_MAGIC: [u8; 8] = *b"FBCKPT\0\0";
 /// Bytes that a device writes whole or not at all.
@@ -48,7 +48,7 @@ pub struct Checkpoint {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Standing {
     /// With the checkpoint's term the highest pair that has been seen (C3).
-    pub config: Config,
+    pub epoch: Epoch,
     /// The term's `Begin` has been answered (S9). Until then the member is sealed: it listens to no older term, and what it
     /// holds does not count in this one.
     pub agreed: bool,
@@ -136,7 +136,7 @@ impl Standing {
     }
 
     /// ```text
-    /// 49  agreed u8, pins u8, 1 u8 = a standing is here | 68  config u32                   | 104 committed u64
+    /// 49  agreed u8, pins u8, 1 u8 = a standing is here | 68  epoch u32                    | 104 committed u64
     /// 112 mark: number u64, watermark u64, through u64, part block u64, part blocks u32, 0 u32, size u64
     /// 160 4 pins: term u32, part blocks u32, above u64, through u64, part block u64
     /// ```
@@ -146,7 +146,7 @@ impl Standing {
         b[49] = u8::from(self.agreed);
         b[50] = mark.pins.len() as u8;
         b[51] = 1;
-        b[68..72].copy_from_slice(&self.config.0.to_le_bytes());
+        b[68..72].copy_from_slice(&self.epoch.0.to_le_bytes());
         b[104..112].copy_from_slice(&self.committed.0.to_le_bytes());
         b[112..120].copy_from_slice(&mark.number.0.to_le_bytes());
         b[120..128].copy_from_slice(&mark.watermark.0.to_le_bytes());
@@ -179,7 +179,7 @@ impl Standing {
             part: part(at + 24, at + 4),
         };
         Ok(Some(Standing {
-            config: Config(get_u32(b, 68)),
+            epoch: Epoch(get_u32(b, 68)),
             agreed: b[49] == 1,
             committed: Lsn(get_u64(b, 104)),
             mark: Mark {

@@ -4,7 +4,7 @@
 //! must never change: a tier written today has to open with every later version.
 
 use super::*;
-use crate::cluster::{Config, Host, Mark, MarkNumber, PINS_MAX, Part, Pin};
+use crate::cluster::{Epoch, Host, Mark, MarkNumber, PINS_MAX, Part, Pin};
 use std::string::String;
 
 const VOLUME: [u8; 16] = *b"\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f";
@@ -94,7 +94,7 @@ fn checkpoint_of_member(sequence: u64) -> Checkpoint {
         life: 5,
         host: Some(Host { machine: ids(0xa0), boot: ids(0xb0) }),
         standing: Some(Standing {
-            config: Config(6),
+            epoch: Epoch(6),
             agreed: true,
             committed: Lsn(240),
             mark: Mark {

@@ -54,7 +54,7 @@ pub(super) struct Opening {
     id: Option<ControlId>,
     /// The record whose logs the operator gives up, by what this node knew of it then. A read may be answered much later, and
     /// show the logs of somebody who has served meanwhile.
-    given_up: Option<(Term, Config)>,
+    given_up: Option<(Term, Epoch)>,
     /// Not the logs are given up, but what they have lost with the power: one that is left is taken (T10).
     takes_synced: bool,
     stage: OpeningStage,
@@ -258,7 +258,7 @@ impl Ownership {
         }
         // The sets are the same, so the volume need not hear of it; and it does nothing while it is quiet.
         self.announce_only(new, Stage::Ready);
-        self.tell_lease();
+        self.publish_lease();
     }
 
     fn give_up_goal(&mut self, error: CommandError) {

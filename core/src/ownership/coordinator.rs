@@ -39,7 +39,7 @@ struct Open {
     sent: Instant,
     /// What had been seen when it was sent: an answer that is older than this went back in time. One that is only older
     /// than what is seen now was slow.
-    seen: (Term, Config),
+    seen: (Term, Epoch),
     /// The record that it makes, if it makes one.
     new: Option<Record>,
 }
@@ -189,14 +189,14 @@ impl Ownership {
                     self.on_went_back(Record::of_new_volume(self.own.node, 0), open.sent);
                 }
             }
-            Read::Deleted(term, config) if (term, config) < open.seen => {
+            Read::Deleted(term, epoch) if (term, epoch) < open.seen => {
                 self.answered();
                 self.on_went_back(Record::of_new_volume(self.own.node, 0), open.sent);
             }
             // Nobody serves it any more; it is no sign that the coordinator went back.
-            Read::Deleted(term, config) => {
+            Read::Deleted(term, epoch) => {
                 self.answered();
-                self.see_number((term, config));
+                self.see_number((term, epoch));
                 self.freeze(Record::of_new_volume(self.own.node, 0));
             }
             Read::Failed => {
@@ -244,7 +244,7 @@ impl Ownership {
     }
 
     /// The coordinator has shown the record, as it was at some moment since the question was sent, when `seen` was all that was seen.
-    fn observe(&mut self, record: Record, seen: (Term, Config), sent: Instant) {
+    fn observe(&mut self, record: Record, seen: (Term, Epoch), sent: Instant) {
         self.answered();
         let other = |known: &Record| known.version() == record.version() && *known != record;
         let went_back = record.version() < seen || self.known.as_ref().is_some_and(other);
@@ -334,7 +334,7 @@ impl Ownership {
         }
         if planted!(self, compares_with_the_winner) && matches!(self.role, Role::Owning(_) | Role::Asking(_)) {
             let term = Term(record.term.0.max(change.new.term.0));
-            let new = Record { term, config: Config(record.config.0 + 1), ..change.new };
+            let new = Record { term, epoch: Epoch(record.epoch.0 + 1), ..change.new };
             self.coordinator.change = Some(Change { compare: record, new, stage: Stage::Ready, by: None });
             return;
         }

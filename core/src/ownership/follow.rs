@@ -221,7 +221,7 @@ impl Ownership {
         let Some(owner) = following.sealed_for.take() else { return };
         self.counters.seals_answered += 1;
         let sealed = OwnershipMessage::Sealed { held: figures.held, mark: figures.mark.clone(), host: self.setup.host };
-        self.say_committed(owner);
+        self.send_committed(owner);
         self.send(owner, sealed);
     }
 

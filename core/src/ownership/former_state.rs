@@ -55,7 +55,7 @@ impl Ownership {
 
     /// All members held this, as far as is known here: whoever of them has less has gone back. Not so where it is the watermark alone
     /// that is known: what the backing has, a member may have lost with the unsynced end of its log (T10), and needs no more.
-    pub(super) fn say_committed(&mut self, to: Incarnation) {
+    pub(super) fn send_committed(&mut self, to: Incarnation) {
         let told = |figures: &Figures| (figures.committed > figures.mark.watermark).then_some(figures.committed);
         let Some(held) = self.figures.as_ref().and_then(told) else { return };
         self.send(to, LogMessage::Said { held, mark: MarkNumber(0) });
@@ -63,13 +63,13 @@ impl Ownership {
 
     /// Whoever asks what is known here, about to change the record, is told what it has said: as a member how much it held, as an
     /// owner until when it was heard.
-    pub(super) fn say_to_who_asks(&mut self, asker: Incarnation) {
+    pub(super) fn answer_asker(&mut self, asker: Incarnation) {
         let recorded = |record: &Record| record.names(asker) && record.names(self.own);
         if self.went_back == Some(self.own) || !self.record.as_ref().is_some_and(recorded) {
             return;
         }
         if matches!(self.role, Role::Following(_)) {
-            self.say_committed(asker);
+            self.send_committed(asker);
         }
         if let Some((owner, term, newest)) = self.newest_beacon
             && owner == asker

@@ -244,14 +244,14 @@ impl Ownership {
     }
 
     fn send_knowledge(&mut self, to: Incarnation, message: OwnershipMessage) {
-        let (term, config) = self.seen;
-        let envelope = Envelope { volume: self.setup.volume, term, config, from: self.own, to };
+        let (term, epoch) = self.seen;
+        let envelope = Envelope { volume: self.setup.volume, term, epoch, from: self.own, to };
         self.effects.push_back(Effect::Send(envelope, message.into()));
     }
 
     pub(super) fn on_know(&mut self, envelope: &Envelope, sent: Instant, rewinds: Rewinds) {
-        self.hear_knowledge(envelope, &rewinds);
-        self.say_to_who_asks(envelope.from);
+        self.on_knowledge(envelope, &rewinds);
+        self.answer_asker(envelope.from);
         // What this node has heard of just now is open here as well.
         let settled = |id: &RewindId| self.inquiry.rewinds.settled.contains(id) && !planted!(self, rewind_not_told);
         let settled = rewinds.open.into_iter().filter(settled).collect();
@@ -263,15 +263,15 @@ impl Ownership {
         if sent > self.now {
             return;
         }
-        self.hear_knowledge(envelope, &rewinds);
+        self.on_knowledge(envelope, &rewinds);
         let answer = (sent, envelope.from);
         let newest = self.inquiry.answered.entry(envelope.from.node).or_insert(answer);
         *newest = (*newest).max(answer);
     }
 
     /// What another node has seen, and what it knows of a coordinator that went back.
-    fn hear_knowledge(&mut self, envelope: &Envelope, rewinds: &Rewinds) {
-        let theirs = (envelope.term, envelope.config);
+    fn on_knowledge(&mut self, envelope: &Envelope, rewinds: &Rewinds) {
+        let theirs = (envelope.term, envelope.epoch);
         if theirs > self.seen && !planted!(self, veto_ignored) {
             self.see(envelope, false);
             self.want_read();
@@ -280,7 +280,7 @@ impl Ownership {
             return;
         }
         for id in &rewinds.open {
-            self.hear_of_rewind(*id);
+            self.on_rewind(*id);
         }
         // It has heard all since it knew of that very one, and by then it had happened.
         for id in &rewinds.settled {
@@ -295,11 +295,11 @@ impl Ownership {
         if self.inquiry.rewinds.settled.contains(&id) {
             self.effects.push_back(Effect::RewindSettled(id));
         }
-        self.hear_of_rewind(id);
+        self.on_rewind(id);
     }
 
     /// The coordinator went back.
-    fn hear_of_rewind(&mut self, id: RewindId) {
+    fn on_rewind(&mut self, id: RewindId) {
         let full = self.inquiry.rewinds.open.len() >= REWINDS_OPEN_MAX;
         if full && planted!(self, rewind_without_room_is_lost) {
             return;
@@ -320,7 +320,7 @@ impl Ownership {
 
     /// All have said what they know, and nobody knows more than is recorded.
     fn settle_rewind(&mut self) {
-        if self.inquiry.is_settled() || self.others().is_none() || !self.has_read_all((Term(0), Config(0))) {
+        if self.inquiry.is_settled() || self.others().is_none() || !self.has_read_all((Term(0), Epoch(0))) {
             return;
         }
         let open = self.inquiry.rewinds.open.iter().copied().zip(self.inquiry.rewound_at.iter().copied());
@@ -337,8 +337,8 @@ impl Ownership {
     }
 
     /// What the coordinator shows is no older than what was seen, here or there.
-    fn has_read_all(&self, there: (Term, Config)) -> bool {
-        let recorded = self.record.as_ref().map_or((Term(0), Config(0)), Record::version);
+    fn has_read_all(&self, there: (Term, Epoch)) -> bool {
+        let recorded = self.record.as_ref().map_or((Term(0), Epoch(0)), Record::version);
         self.coordinator.went_back.is_none() && recorded >= self.seen.max(there)
     }
 
@@ -372,7 +372,7 @@ pub(super) struct Restoring {
     id: ControlId,
     since: Instant,
     /// The record that was to be written, by the number that the operator has seen here.
-    saw: (Term, Config),
+    saw: (Term, Epoch),
 }
 
 impl Restoring {
@@ -391,7 +391,7 @@ impl Ownership {
     }
 
     /// C3: whoever knows what the record was has it written anew, unless another node that can be reached knows more.
-    pub(super) fn begin_restoring(&mut self, id: ControlId, saw: (Term, Config)) -> Result<(), CommandError> {
+    pub(super) fn begin_restoring(&mut self, id: ControlId, saw: (Term, Epoch)) -> Result<(), CommandError> {
         if self.coordinator.went_back.is_none() {
             // As far as is known here. It may have gone back since the last look: the next word meets what it shows.
             self.want_read();
@@ -446,13 +446,13 @@ impl Ownership {
     fn restore_record(&mut self, id: ControlId) -> Result<(), CommandError> {
         let shown = self.coordinator.went_back.clone().ok_or(CommandError::NothingToDo)?;
         let known = self.newest_known().cloned().ok_or(CommandError::NoRecord)?;
-        let of_term = |(term, config): (Term, Config)| if term == known.term { config.0 } else { 0 };
-        let mut highest = of_term(self.seen).max(known.config.0).max(shown.config.0);
+        let of_term = |(term, epoch): (Term, Epoch)| if term == known.term { epoch.0 } else { 0 };
+        let mut highest = of_term(self.seen).max(known.epoch.0).max(shown.epoch.0);
         if let Role::Owning(owning) = &self.role {
-            highest = owning.undecided.iter().map(|record| record.config.0).fold(highest, u32::max);
+            highest = owning.undecided.iter().map(|record| record.epoch.0).fold(highest, u32::max);
         }
-        let config = highest.checked_add(1).map(Config).filter(|config| *config <= CONFIG_MAX);
-        let new = Record { config: config.ok_or(CommandError::KnownElsewhere)?, ..known };
+        let epoch = highest.checked_add(1).map(Epoch).filter(|epoch| *epoch <= EPOCH_MAX);
+        let new = Record { epoch: epoch.ok_or(CommandError::KnownElsewhere)?, ..known };
         if let Role::Owning(owning) = &mut self.role {
             owning.undecided.push(new.clone());
         }

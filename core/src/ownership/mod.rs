@@ -263,7 +263,7 @@ pub struct Ownership {
     wake: Option<Instant>,
 
     /// Highest that was seen of the volume (S1, C3).
-    seen: (Term, Config),
+    seen: (Term, Epoch),
     /// The highest term that is known to outlive this process.
     remembered: Term,
     /// The newest term that this tier has begun to own.
@@ -342,7 +342,7 @@ impl Ownership {
         debug_assert_eq!(setup.timing.check(), Ok(()));
         let remembered = setup.remembered;
         let known = setup.known.clone();
-        let seen = known.as_ref().map_or((Term(0), Config(0)), Record::version);
+        let seen = known.as_ref().map_or((Term(0), Epoch(0)), Record::version);
         let mut ownership = Ownership {
             #[cfg(feature = "mutants")]
             rules: Rules::default(),
@@ -357,7 +357,7 @@ impl Ownership {
             newest_beacon: None,
             now,
             wake: None,
-            seen: seen.max((remembered.term, remembered.config)),
+            seen: seen.max((remembered.term, remembered.epoch)),
             remembered: remembered.term,
             begun: if remembered.agreed { remembered.term } else { Term(0) },
             record: None,
@@ -399,7 +399,7 @@ impl Ownership {
             Event::RecordChanged => self.want_read(),
             Event::Message(envelope, message) => self.on_message(envelope, message),
             Event::Refused(envelope, why) => {
-                if self.hears(&envelope, Sort::Other) {
+                if self.accepts(&envelope, Sort::Other) {
                     self.on_refused(&envelope, why);
                 }
             }
@@ -419,7 +419,7 @@ impl Ownership {
             Event::LockLost(term) => self.on_lock_lost(term),
             Event::Rewound(id) => self.on_rewound(id),
             Event::Seen(record) => self.take_as_seen(record),
-            Event::SeenDeleted(term, config) => self.see_number((term, config)),
+            Event::SeenDeleted(term, epoch) => self.see_number((term, epoch)),
         }
         self.settle();
     }
@@ -467,8 +467,8 @@ impl Ownership {
         self.own
     }
 
-    /// Highest term and config seen.
-    pub fn seen(&self) -> (Term, Config) {
+    /// Highest term and epoch seen.
+    pub fn seen(&self) -> (Term, Epoch) {
         self.seen
     }
 
@@ -476,7 +476,7 @@ impl Ownership {
     pub fn admit(&mut self, now: Instant, envelope: &Envelope, message: &LogMessage) -> Admission {
         self.advance(now);
         let sort = Sort::of_log(message);
-        let mut taken = self.hears(envelope, sort);
+        let mut taken = self.accepts(envelope, sort);
         if taken && sort == Sort::Owners {
             self.follow_sender(envelope);
             taken = match &self.role {
@@ -549,7 +549,7 @@ impl Ownership {
     }
 
     fn on_message(&mut self, envelope: Envelope, message: OwnershipMessage) {
-        if !self.hears(&envelope, Sort::of_ownership(&message)) {
+        if !self.accepts(&envelope, Sort::of_ownership(&message)) {
             return;
         }
         match message {
@@ -569,8 +569,8 @@ impl Ownership {
     }
 
     /// S1, S2, for every message of a volume, whoever handles it.
-    fn hears(&mut self, envelope: &Envelope, sort: Sort) -> bool {
-        self.hear_of_another_owner(envelope, sort);
+    fn accepts(&mut self, envelope: &Envelope, sort: Sort) -> bool {
+        self.on_another_owner(envelope, sort);
         if sort == Sort::Exempt {
             return true;
         }
@@ -592,21 +592,21 @@ impl Ownership {
             return false;
         }
         // A take-over is asked for by who may own no term any more: it tells of none, the record does.
-        if (envelope.term, envelope.config) > self.seen && sort != Sort::TakeOver {
+        if (envelope.term, envelope.epoch) > self.seen && sort != Sort::TakeOver {
             self.see(envelope, sort == Sort::Owners);
         }
         true
     }
 
     /// T9: whatever an owner is told of a higher term by, a question or what is meant for an incarnation that it is no more.
-    fn hear_of_another_owner(&mut self, envelope: &Envelope, sort: Sort) {
+    fn on_another_owner(&mut self, envelope: &Envelope, sort: Sort) {
         let tells = envelope.term > self.seen.0 && sort != Sort::TakeOver;
         if tells && matches!(self.role, Role::Owning(_)) && !planted!(self, hears_terms_in_its_own_only) {
             self.see(envelope, false);
         }
     }
 
-    /// A message names a higher term or config than was seen; it was sent by the owner of that term, or not.
+    /// A message names a higher term or epoch than was seen; it was sent by the owner of that term, or not.
     fn see(&mut self, envelope: &Envelope, by_owner: bool) {
         let higher_term = envelope.term > self.seen.0;
         match &mut self.role {
@@ -624,7 +624,7 @@ impl Ownership {
             Role::Following(following) if !following.member => self.coordinator.want_read(),
             Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => {}
         }
-        self.seen = (envelope.term, envelope.config);
+        self.seen = (envelope.term, envelope.epoch);
         self.remember();
     }
 
@@ -649,7 +649,7 @@ impl Ownership {
         }
     }
 
-    fn see_number(&mut self, number: (Term, Config)) {
+    fn see_number(&mut self, number: (Term, Epoch)) {
         if number > self.seen {
             self.seen = number;
             self.remember();
@@ -657,9 +657,9 @@ impl Ownership {
     }
 
     fn remember(&mut self) {
-        let (term, config) = self.seen;
+        let (term, epoch) = self.seen;
         if self.own.tier != 0 {
-            self.effects.push_back(Effect::Volume(Order::Remember { term, config }));
+            self.effects.push_back(Effect::Volume(Order::Remember { term, epoch }));
         }
     }
 
@@ -692,11 +692,11 @@ impl Ownership {
     }
 
     fn send(&mut self, to: Incarnation, message: impl Into<Message>) {
-        let (term, config) = match &self.role {
+        let (term, epoch) = match &self.role {
             Role::Owning(owning) => owning.record.version(),
             Role::Outside(_) | Role::Following(_) | Role::Asking(_) | Role::Leaving => self.seen,
         };
-        let envelope = Envelope { volume: self.setup.volume, term, config, from: self.own, to };
+        let envelope = Envelope { volume: self.setup.volume, term, epoch, from: self.own, to };
         self.effects.push_back(Effect::Send(envelope, message.into()));
     }
 

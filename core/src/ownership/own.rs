@@ -179,12 +179,12 @@ impl Owning {
     /// The record, or one that was proposed, under another number.
     pub(super) fn may_be_but_for_config(&self, shown: &Record) -> bool {
         let mut known = core::iter::once(&self.record).chain(&self.undecided);
-        known.any(|known| Record { config: shown.config, ..known.clone() } == *shown)
+        known.any(|known| Record { epoch: shown.epoch, ..known.clone() } == *shown)
     }
 
     /// One of its own of this term, under whatever number: somebody has written it anew.
     pub(super) fn was_but_for_config(&self, shown: &Record) -> bool {
-        self.former.iter().any(|former| Record { config: shown.config, ..former.clone() } == *shown)
+        self.former.iter().any(|former| Record { epoch: shown.epoch, ..former.clone() } == *shown)
     }
 
     /// Peers that are neither members nor learners any more.
@@ -253,7 +253,7 @@ impl Ownership {
         self.settle_learners();
         self.recruit();
         self.next_change();
-        self.tell_lease();
+        self.publish_lease();
     }
 
     /// T9: an owner that is alone hears of its successor by the record, and where the coordinator does not answer by whoever has seen
@@ -342,7 +342,7 @@ impl Ownership {
         owning.asked().map(of).min().unwrap_or(Instant(u64::MAX))
     }
 
-    pub(super) fn tell_lease(&mut self) {
+    pub(super) fn publish_lease(&mut self) {
         let Role::Owning(owning) = &self.role else { return };
         let serves_on = planted!(self, serves_while_handing_over);
         let until =
@@ -468,12 +468,12 @@ impl Ownership {
 
     /// C4: the volume asks both sets before the coordinator hears of the change.
     fn announce(&mut self, new: Record, stage: Stage) {
-        let Record { config, log, flushed, .. } = new;
+        let Record { epoch, log, flushed, .. } = new;
         self.coordinator.proposals += 1;
         let proposal = self.coordinator.proposals;
-        let propose = Order::Propose { proposal, config, members: new.members.clone(), log, flushed };
+        let propose = Order::Propose { proposal, epoch, members: new.members.clone(), log, flushed };
         let order = if planted!(self, drops_uncommitted) && new.members.len() < self.known_members() {
-            Some(Order::Decide { config, members: new.members.clone(), log, flushed })
+            Some(Order::Decide { epoch, members: new.members.clone(), log, flushed })
         } else if planted!(self, asks_old_set_only) {
             None
         } else {
@@ -483,7 +483,7 @@ impl Ownership {
         order.into_iter().for_each(|order| self.order(order));
         self.announce_only(new, stage);
         // What the members of both sets have granted is all that counts, from before the transaction is sent.
-        self.tell_lease();
+        self.publish_lease();
     }
 
     fn known_members(&self) -> usize {
@@ -923,6 +923,6 @@ impl Ownership {
 
 /// The record says so, and nothing is proposed.
 fn decided(record: &Record) -> Order {
-    let Record { config, log, flushed, .. } = *record;
-    Order::Decide { config, members: record.members.clone(), log, flushed }
+    let Record { epoch, log, flushed, .. } = *record;
+    Order::Decide { epoch, members: record.members.clone(), log, flushed }
 }

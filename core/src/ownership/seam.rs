@@ -44,8 +44,8 @@ pub struct Setup {
 pub struct Remembered {
     /// Highest term that was seen.
     pub term: Term,
-    /// Highest config seen of that term.
-    pub config: Config,
+    /// Highest epoch seen of that term.
+    pub epoch: Epoch,
     /// The term's `Begin` has been answered, by its owner's own log too (S9): an owner may have served in it.
     pub agreed: bool,
 }
@@ -211,7 +211,7 @@ pub enum Command {
     /// The coordinator was restored from a backup: write the record anew as this node knows it (C3).
     RestoreRecord {
         /// What the operator has seen that this node knows.
-        saw: (Term, Config),
+        saw: (Term, Epoch),
     },
     /// The coordinator went back, and this node cannot say what it knows of before: it is not waited for (C6).
     CannotAnswer {
@@ -308,7 +308,7 @@ pub enum Read {
     /// There is none.
     Absent,
     /// The volume was deleted, with this number.
-    Deleted(Term, Config),
+    Deleted(Term, Epoch),
     /// The coordinator did not answer.
     Failed,
 }
@@ -372,7 +372,7 @@ pub enum Event {
     /// This node has seen this record, in whatever question: said before the answer to one that shows less.
     Seen(Record),
     /// This node has seen that the volume was deleted, with this number: said before the answer to a question that shows less.
-    SeenDeleted(Term, Config),
+    SeenDeleted(Term, Epoch),
 }
 
 /// How the opening of the backing for a term ended.

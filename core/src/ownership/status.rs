@@ -187,8 +187,8 @@ pub struct Status {
     pub since: Instant,
     /// Highest term that was seen.
     pub term: Term,
-    /// Highest config seen of it.
-    pub config: Config,
+    /// Highest epoch seen of it.
+    pub epoch: Epoch,
     /// The record, as it was last read or decided.
     pub record: Option<Record>,
     /// Nodes that are brought up to date.
@@ -208,7 +208,7 @@ pub struct Status {
     /// The newest record that this node knows in whole; what the coordinator shows is older where it went back.
     pub known: Option<Record>,
     /// What the coordinator shows, where that is older than what was seen (C3).
-    pub went_back_to: Option<(Term, Config)>,
+    pub went_back_to: Option<(Term, Epoch)>,
     /// Nodes that have not said what they know since the coordinator went back (C6).
     pub unheard: Vec<NodeId>,
 }
@@ -240,7 +240,7 @@ impl Shown {
             reason: self.reason,
             since: self.since,
             term: of.seen.0,
-            config: of.seen.1,
+            epoch: of.seen.1,
             learners: owning.map(|owning| owning.learners.keys().copied().collect()).unwrap_or_default(),
             lease: owning.and_then(|owning| owning.lease_told),
             unproven: unfenced.iter().filter(|former| !of.is_proven(former)).copied().collect(),

@@ -90,7 +90,7 @@ impl Ownership {
             let open = sealing.others.values().filter(|seal| seal.answer.is_none());
             let open: Vec<Incarnation> = open.map(|seal| seal.to).collect();
             for to in open {
-                self.say_committed(to);
+                self.send_committed(to);
                 self.send(to, OwnershipMessage::Seal);
             }
         }
@@ -129,7 +129,7 @@ impl Ownership {
         let record = &owning.record;
         let own = Own {
             term: record.term,
-            config: record.config,
+            epoch: record.epoch,
             members: record.members.clone(),
             log: record.log,
             flushed: record.flushed,

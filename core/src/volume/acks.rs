@@ -161,7 +161,7 @@ impl Volume {
         let all = self.held_by_all();
         if self.positions.commit(all) {
             self.keep_whole();
-            self.tell_watermark();
+            self.publish_watermark();
         }
         self.note_members_hold();
         while let Some(first) = self.acks.held.front()
@@ -303,16 +303,16 @@ impl Volume {
         for through in self.acks.written.values_mut() {
             through.left = 0;
         }
-        let mut id = self.live.oldest();
+        let mut id = self.index.oldest();
         while let Some(at) = id {
-            let lsn = self.live.get(at).descriptor.lsn;
+            let lsn = self.index.get(at).descriptor.lsn;
             if let Some((_, through)) = self.acks.written.range_mut(lsn..).next()
                 && lsn >= through.first
                 && lsn > self.positions.durable()
             {
                 through.left += 1;
             }
-            id = self.live.after(at);
+            id = self.index.after(at);
         }
     }
 

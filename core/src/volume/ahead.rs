@@ -4,7 +4,7 @@
 //! - It is a hint: what was not read ahead, or could not be, is read by the write that needs it, which fails by itself
 //!   when that block is damaged.
 //! - A frame here belongs to nobody else, until a write takes it or the chunk is gone. They are at most a quarter of the
-//!   frames that were available and what destage may load ([`super::shares`]), so that clients, reads and edges go on
+//!   frames that were available and what destage may load ([`super::frame_quota`]), so that clients, reads and edges go on
 //!   before a backing that hangs.
 //! - A payload is named by its record's position: the place may hold another one by the time it is needed.
 
@@ -50,7 +50,7 @@ impl Volume {
         if self.flash.is_none() {
             return;
         }
-        let on_flash = |id| self.live.get(id).descriptor.has_payload() && self.frame_of_record(id).is_none();
+        let on_flash = |id| self.index.get(id).descriptor.has_payload() && self.frame_of_record(id).is_none();
         let mut missing: Vec<(u32, Lsn)> =
             chunk.iter().filter(|&&(_, id, _)| on_flash(id)).map(|&(_, id, lsn)| (id, lsn)).collect();
         missing.truncate((self.pool.available() / 4).min(self.loads_max() - self.destage.loads) as usize);

@@ -3,7 +3,7 @@
 
 use super::flash::{BATCHES_IN_FLIGHT_MAX, Flying, Owed};
 use super::frames::Owner;
-use super::live::State;
+use super::log_index::State;
 use super::write::needs;
 use super::*;
 use crate::format::{Batch, DESCRIPTOR_BYTES, Descriptor, Kind, TIER_BLOCK_BYTES};
@@ -61,7 +61,7 @@ impl Volume {
         if self.control.effective == Policy::Back {
             return;
         }
-        let newest = self.live.newest_record(block).map(|id| self.live.get(id).descriptor.group);
+        let newest = self.index.newest_record(block).map(|id| self.index.get(id).descriptor.group);
         if newest == Some(self.groups.current()) || matches!(kind, Kind::ZeroBlocks { .. }) {
             self.close_group();
         }
@@ -97,14 +97,14 @@ impl Volume {
         }
         if !planted!(self, fill_over_newer_write) {
             self.reads.mark_stale(block, blocks);
-            self.replication.former_cache.mark_stale(block, blocks);
+            self.replication.predecessor_cache.mark_stale(block, blocks);
         }
     }
 
     /// On a memory tier the frame is the place, and the descriptor is stored at once; on flash the record joins the batch that
     /// collects.
     fn give_place(&mut self, descriptor: Descriptor, frame: Option<FrameId>, whole: bool) -> u32 {
-        let other = frame.is_none().then(|| self.live.take_other_id());
+        let other = frame.is_none().then(|| self.index.take_other_id());
         match &mut self.flash {
             None => {
                 let id = match frame {
@@ -137,19 +137,19 @@ impl Volume {
     /// The record is the newest of its blocks, and ends what it covers.
     fn index_record(&mut self, id: u32, mut descriptor: Descriptor) {
         if planted!(self, supersede_across_groups)
-            && let Some(newest) = self.live.newest_record(descriptor.block)
+            && let Some(newest) = self.index.newest_record(descriptor.block)
         {
-            descriptor.group = self.live.get(newest).descriptor.group;
+            descriptor.group = self.index.get(newest).descriptor.group;
         }
         if planted!(self, supersede_batched)
-            && let Some(newest) = self.live.newest_record(descriptor.block)
-            && self.live.get(newest).state == live::State::Batched
+            && let Some(newest) = self.index.newest_record(descriptor.block)
+            && self.index.get(newest).state == log_index::State::Batched
         {
-            self.live.set_state(newest, live::State::Queued);
+            self.index.set_state(newest, log_index::State::Queued);
         }
         // Write-through counts each record's own completion, so none may end early.
         let supersede = self.control.effective == Policy::Back || self.role() == Role::Follower;
-        self.live.append(id, descriptor, supersede);
+        self.index.append(id, descriptor, supersede);
         self.recorder.counters.superseded_blocks += self.free_ended();
     }
 
@@ -159,8 +159,8 @@ impl Volume {
     fn stage_unwritten(&mut self, block: BlockIndex) {
         if let Some(flash) = &mut self.flash
             && let Some((frame, lsn)) = self.pool.cached_frame(block)
-            && let Some(newest) = self.live.newest_record(block)
-            && self.live.is_live(newest, lsn)
+            && let Some(newest) = self.index.newest_record(block)
+            && self.index.is_live(newest, lsn)
             && flash.is_unwritten(newest)
         {
             flash.stage_if_not(newest, frame);
@@ -170,7 +170,7 @@ impl Volume {
     /// What newer records have ended gives up its place; how many there were.
     pub(super) fn free_ended(&mut self) -> u64 {
         let mut freed = 0;
-        while let Some(id) = self.live.take_ended() {
+        while let Some(id) = self.index.take_ended() {
             self.free_place(id);
             freed += 1;
         }
@@ -485,7 +485,7 @@ impl Volume {
     fn segments_low(&self) -> u32 {
         let Some(flash) = &self.flash else { return 0 };
         let segments = self.config.superblock.layout.segments();
-        let live = self.live.payload_blocks().div_ceil(flash.segment_data_blocks());
+        let live = self.index.payload_blocks().div_ceil(flash.segment_data_blocks());
         let usual = (segments / 8).max(2).max(segments.saturating_sub(live) / 3);
         let wanted = self.writes.first_waiting().map_or(0, |request| {
             let (blocks, others) = needs(request);
@@ -522,7 +522,7 @@ impl Volume {
             return;
         };
         for id in movable {
-            let descriptor = self.live.get(id).descriptor;
+            let descriptor = self.index.get(id).descriptor;
             if !descriptor.has_payload() {
                 self.move_record(id, None);
                 continue;
@@ -555,13 +555,13 @@ impl Volume {
         let layout = self.config.superblock.layout;
         let payload = segment * layout.segment_blocks..(segment + 1) * layout.segment_blocks;
         // Most logs have none of these; the list is long.
-        let others_max = if self.live.others_left() == layout.ranges_max { 0 } else { layout.ranges_max };
+        let others_max = if self.index.others_left() == layout.ranges_max { 0 } else { layout.ranges_max };
         let others =
             (0..others_max).filter(|&i| flash.other_segment[i as usize] == segment).map(|i| layout.payload_blocks + i);
         payload
             .chain(others)
             .filter(|&id| {
-                let record = self.live.get(id);
+                let record = self.index.get(id);
                 record.descriptor.lsn > Lsn(0) && record.state == State::Idle && flash.staged_frame(id).is_none()
             })
             .take(COMPACTION_LOADS_MAX)
@@ -582,7 +582,7 @@ impl Volume {
         state.busy -= 1;
         state.unreadable |= failed.is_some();
         flash.drain_if_empty(segment);
-        let still_there = self.live.is_live(id, lsn) && self.live.get(id).state == State::Idle;
+        let still_there = self.index.is_live(id, lsn) && self.index.get(id).state == State::Idle;
         if failed.is_some() || !still_there || self.tier.has_failed() {
             return self.pool.release(frame);
         }
@@ -601,7 +601,7 @@ impl Volume {
 
     /// Appends a copy of a live record, pinned frame and all; the old place ends. False: there is no room.
     fn move_record(&mut self, id: u32, frame: Option<FrameId>) -> bool {
-        let descriptor = self.live.get(id).descriptor;
+        let descriptor = self.index.get(id).descriptor;
         if !self.room_to_compact() {
             return false;
         }
@@ -610,7 +610,7 @@ impl Volume {
         let other = frame.is_none().then_some(id);
         let Some(new) = flash.append(self.identity.volume(), descriptor, frame, other, false) else { return false };
         if new != id {
-            self.live.relocate(id, new);
+            self.index.relocate(id, new);
         }
         // Until the batch is written its bytes are nowhere else, and unlike those of a new record they may be asked for: the log
         // held it already. A cached frame leaves the cache with the next write of its block.
@@ -624,7 +624,7 @@ impl Volume {
 
     /// What a record's payload must be.
     pub(super) fn check_of(&self, id: u32) -> Check {
-        let d = self.live.get(id).descriptor;
+        let d = self.index.get(id).descriptor;
         let Kind::Data { mask, checksum } = d.kind else { panic!("only data has a payload to check") };
         Check { block: d.block, mask, term: d.term, checksum }
     }

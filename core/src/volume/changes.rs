@@ -8,7 +8,7 @@
 
 use super::members::Changes;
 use super::*;
-use crate::cluster::{Config, Flushed, LogState};
+use crate::cluster::{Epoch, Flushed, LogState};
 use crate::status::Flush;
 
 /// A change of the record that may take effect.
@@ -67,7 +67,7 @@ impl Volume {
         };
         if !planted!(self, ask_recorded_only) {
             let changes = self.replication.members.propose(self.own().node, &members);
-            self.carry_out(changes);
+            self.execute(changes);
         }
         let acknowledged = self.positions.committed();
         let proposal = Proposal { number, members, log, flushed, acknowledged, on_media, covered_told: false };
@@ -75,13 +75,13 @@ impl Volume {
         self.look_at_copies();
     }
 
-    pub(super) fn decide(&mut self, config: Config, members: &[Incarnation], log: LogState, flushed: Flushed) {
+    pub(super) fn decide(&mut self, epoch: Epoch, members: &[Incarnation], log: LogState, flushed: Flushed) {
         self.replication.open_changes.proposals.clear();
-        self.replication.standing.config = config;
+        self.replication.standing.epoch = epoch;
         self.checkpoints.want();
         self.replication.open_changes.recorded(log, flushed);
         let changes = self.replication.members.decide(self.own().node, members);
-        self.carry_out(changes);
+        self.execute(changes);
     }
 
     /// Logs alone may stand for what is acknowledged: the record says so, and so does every change of it (A5).
@@ -129,7 +129,7 @@ impl Volume {
     }
 
     /// Tells ownership which proposals are covered.
-    pub(super) fn tell_covered(&mut self) {
+    pub(super) fn publish_covered(&mut self) {
         let mut told = Vec::new();
         for at in 0..self.replication.open_changes.proposals.len() {
             if !self.replication.open_changes.proposals[at].covered_told
@@ -171,7 +171,7 @@ impl Volume {
     /// What the backing had completed and then failed to sync is written again from its oldest on, and what was pinned once more
     /// (T6): until that has ended there may be less in it than what was acknowledged because it was there.
     fn backing_has_durably(&self, lsn: Lsn) -> bool {
-        self.positions.durable() >= lsn || self.live.is_empty() || planted!(self, through_unsynced)
+        self.positions.durable() >= lsn || self.index.is_empty() || planted!(self, through_unsynced)
     }
 
     // --- quiescing ---
@@ -195,7 +195,7 @@ impl Volume {
         self.replication.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
     }
 
-    pub(super) fn tell_quiet(&mut self) {
+    pub(super) fn publish_quiet(&mut self) {
         let Some(Quiescing { to, quiet_told: false }) = self.replication.open_changes.quiescing else { return };
         let requests_rest = self.reads.is_empty() && self.writes.is_empty() && self.acks.is_empty();
         let whole = match to {
@@ -205,7 +205,7 @@ impl Volume {
                     .filter(|peer| peer.who.node == node)
                     .any(|peer| peer.agreed && peer.held == self.positions.accepted())
             }
-            None => self.live.is_empty(),
+            None => self.index.is_empty(),
         };
         if !requests_rest || !whole || !self.backing_quiet() || !self.journal_is_erased() || self.checkpoints.is_busy()
         {
@@ -216,7 +216,7 @@ impl Volume {
     }
 
     /// Opens and closes streams as the sets say, and looks anew at everything that asks all members.
-    pub(super) fn carry_out(&mut self, changes: Changes) {
+    pub(super) fn execute(&mut self, changes: Changes) {
         for who in changes.come {
             // From its answer to `Begin` on it is read from where that node is.
             let stream = self.open_stream(self.positions.accepted());

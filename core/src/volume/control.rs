@@ -127,13 +127,13 @@ impl Volume {
             }
             Control::SetPolicy(policy) => {
                 self.control.requested = policy;
-                self.turn_to(policy);
+                self.switch_to(policy);
                 self.answer_control(id, Ok(()));
             }
             Control::DrainThrough => {
                 if self.begin_goal(id, Then::KeepThrough) {
                     self.control.keep_through = true;
-                    self.turn_to(Policy::Through);
+                    self.switch_to(Policy::Through);
                 }
             }
             Control::Release if self.control.keep_through => self.release_keeping(id),
@@ -200,7 +200,7 @@ impl Volume {
         }
         self.control.resize = Some((id, bytes));
         match self.role() {
-            Role::Owner => self.tell_size(bytes),
+            Role::Owner => self.publish_size(bytes),
             Role::Alone | Role::Follower => {
                 self.checkpoints.want();
                 self.write_checkpoint();
@@ -225,7 +225,7 @@ impl Volume {
     }
 
     /// From here on writes are acknowledged by this policy; to write-through only when the log is small enough.
-    fn turn_to(&mut self, policy: Policy) {
+    fn switch_to(&mut self, policy: Policy) {
         match policy {
             // Also where it is so already for want of copies: it goes on when there are enough.
             Policy::Through => self.set_reason(Reason::Draining),
@@ -286,7 +286,7 @@ impl Volume {
     /// The requested policy is the one again.
     fn end_keeping(&mut self) {
         self.control.keep_through = false;
-        self.turn_to(self.control.requested);
+        self.switch_to(self.control.requested);
     }
 
     /// The record has this size: requests beyond the old end are taken from here on (A7).
@@ -370,7 +370,7 @@ impl Volume {
         // Not where it is for want of copies, which may have been seen before the log was whole: that ends when there are enough.
         if self.control.effective == Policy::Through
             && self.control.reason != Reason::TooFewPeers
-            && !self.live.is_empty()
+            && !self.index.is_empty()
         {
             self.set_reason(Reason::Draining);
         }
@@ -380,7 +380,7 @@ impl Volume {
         if self.control.reason != Reason::Draining {
             return;
         }
-        if self.control.effective == Policy::Back && self.live.payload_blocks() <= SWITCH_BLOCKS_MAX {
+        if self.control.effective == Policy::Back && self.index.payload_blocks() <= SWITCH_BLOCKS_MAX {
             // The few that are left keep their own ground; from here on writes wait for the backing.
             self.control.effective = Policy::Through;
             self.control.back_until = self.positions.accepted();
@@ -395,7 +395,7 @@ impl Volume {
     /// The promise that is kept for everything acknowledged: write-through only when nothing that the tier alone holds
     /// is left of the time before.
     pub(super) fn policy_kept(&self) -> Policy {
-        let left = !self.live.is_empty() && self.positions.destaged() < self.control.back_until;
+        let left = !self.index.is_empty() && self.positions.destaged() < self.control.back_until;
         if left && !planted!(self, promise_through_early) { Policy::Back } else { self.control.effective }
     }
 
@@ -437,7 +437,7 @@ impl Volume {
             Then::Hold(_) => self.backing_quiet(),
             // Who uses the image without us must not find a journal that would be replayed over his writes.
             Then::Stop if self.replay_is_open() => false,
-            Then::Stop => self.quiet() && self.live.is_empty() && self.backing_quiet() && self.journal_is_erased(),
+            Then::Stop => self.quiet() && self.index.is_empty() && self.backing_quiet() && self.journal_is_erased(),
         }
     }
 

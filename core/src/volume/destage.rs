@@ -20,7 +20,7 @@ mod sync;
 use super::ahead::Ahead;
 use super::control::Goal;
 use super::frames::Owner;
-use super::live::State;
+use super::log_index::State;
 use super::*;
 use crate::format::Kind;
 use smallvec::SmallVec;
@@ -230,16 +230,16 @@ impl Volume {
     }
 
     pub(super) fn oldest_dirty(&self, now: Instant) -> Duration {
-        match self.live.oldest() {
-            Some(id) => now - self.accepted_at(self.live.get(id).descriptor.lsn),
+        match self.index.oldest() {
+            Some(id) => now - self.accepted_at(self.index.get(id).descriptor.lsn),
             None => Duration(0),
         }
     }
 
     pub(super) fn groups_waiting(&self) -> u32 {
-        match self.live.oldest() {
+        match self.index.oldest() {
             Some(id) => {
-                let oldest = self.live.get(id).descriptor.group;
+                let oldest = self.index.get(id).descriptor.group;
                 self.groups.from(oldest)
             }
             None => 0,
@@ -297,9 +297,9 @@ impl Volume {
             return None;
         }
         let age = self
-            .live
+            .index
             .cursor()
-            .map(|id| self.accepted_at(self.live.get(id).descriptor.lsn) + self.delay_now() + AGE_STEP);
+            .map(|id| self.accepted_at(self.index.get(id).descriptor.lsn) + self.delay_now() + AGE_STEP);
         let sync = d.unsynced_since.map(|since| since + SYNC_DELAY);
         // A time that has passed means waiting for an event, not for the clock.
         [age, sync].into_iter().flatten().filter(|at| *at > self.now).min()
@@ -355,7 +355,7 @@ impl Volume {
         d.unsynced_since = None;
         d.busy = Duration(0);
         d.collected = self.positions.durable();
-        self.live.rewind_cursor(self.positions.durable());
+        self.index.rewind_cursor(self.positions.durable());
         self.recount_written();
         self.end_batch();
         self.destage.lost = false;
@@ -377,12 +377,12 @@ impl Volume {
 
     /// May this record be chosen now?
     pub(super) fn is_eligible(&self, id: u32) -> bool {
-        self.is_in_window(self.live.get(id).descriptor.lsn) && self.is_due(id)
+        self.is_in_window(self.index.get(id).descriptor.lsn) && self.is_due(id)
     }
 
     /// The same, but for the window.
     pub(super) fn is_due(&self, id: u32) -> bool {
-        let descriptor = self.live.get(id).descriptor;
+        let descriptor = self.index.get(id).descriptor;
         let uncommitted = descriptor.lsn > self.positions.committed() && !planted!(self, destage_uncommitted);
         if (uncommitted || descriptor.lsn > self.positions.held()) && !planted!(self, destage_unheld) {
             return false;
@@ -438,10 +438,10 @@ impl Volume {
         }
         while self.destage.in_flight < depth {
             let Some((id, lsn)) = self.destage.queue.pop_front() else { break };
-            if !self.live.is_live(id, lsn) || !matches!(self.live.get(id).state, State::Queued | State::Batched) {
+            if !self.index.is_live(id, lsn) || !matches!(self.index.get(id).state, State::Queued | State::Batched) {
                 continue; // superseded since it was chosen
             }
-            let range = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { .. });
+            let range = matches!(self.index.get(id).descriptor.kind, Kind::ZeroBlocks { .. });
             // A range may overlap anything: it runs alone.
             if self.destage.ahead.is_reading(lsn) || (range && self.destage.in_flight > 0) {
                 self.destage.queue.push_front((id, lsn));
@@ -470,14 +470,14 @@ impl Volume {
     fn overtakes(&self, id: u32) -> bool {
         let in_flight_only = planted!(self, overtake_deferred);
         let overtakes = match in_flight_only {
-            true => self.live.has_older(id, |state| state == State::InFlight),
-            false => self.live.overtakes(id),
+            true => self.index.has_older(id, |state| state == State::InFlight),
+            false => self.index.overtakes(id),
         };
         overtakes && !planted!(self, overtake_same_block)
     }
 
     fn way_of(&self, id: u32) -> Way {
-        match self.live.get(id).descriptor.kind {
+        match self.index.get(id).descriptor.kind {
             Kind::Data { .. } => Way::Payload,
             Kind::ZeroSectors { .. } => Way::ZeroSectors,
             Kind::ZeroBlocks { blocks, .. } => Way::Range { blocks },
@@ -501,8 +501,8 @@ impl Volume {
         };
         match self.way_of(id) {
             Way::Range { blocks } => {
-                let block = self.live.get(id).descriptor.block;
-                self.live.set_state(id, State::InFlight);
+                let block = self.index.get(id).descriptor.block;
+                self.index.set_state(id, State::InFlight);
                 let bytes = |(first, blocks): (BlockIndex, u64)| {
                     (first.byte(), (first.byte() + blocks * BLOCK_BYTES).min(self.size_bytes))
                 };
@@ -517,14 +517,14 @@ impl Volume {
                 true
             }
             Way::ZeroSectors => {
-                self.live.set_state(id, State::InFlight);
+                self.index.set_state(id, State::InFlight);
                 let write = self.destage.writing.insert(writing);
                 self.begin_backing_write();
                 self.write_out(write);
                 true
             }
             Way::Payload => {
-                if self.live.get(id).mask.is_full() {
+                if self.index.get(id).mask.is_full() {
                     self.extend_run(&mut writing);
                 }
                 self.start_payload(writing)
@@ -534,12 +534,12 @@ impl Volume {
 
     /// Adds queued neighbours that follow without a gap.
     fn extend_run(&mut self, writing: &mut Writing) {
-        let mut block = self.live.get(writing.records[0].0).descriptor.block;
+        let mut block = self.index.get(writing.records[0].0).descriptor.block;
         while let Some(&(id, lsn)) = self.destage.queue.front() {
             if (writing.records.len() as u64 + 1) * BLOCK_BYTES > u64::from(self.config.backing_write_bytes_max) {
                 return;
             }
-            let record = self.live.get(id);
+            let record = self.index.get(id);
             let joins = record.descriptor.lsn == lsn
                 && matches!(record.state, State::Queued | State::Batched)
                 && record.mask.is_full()
@@ -599,7 +599,7 @@ impl Volume {
             writing.frames.push(frame);
         }
         for &(id, _) in &writing.records {
-            self.live.set_state(id, State::InFlight);
+            self.index.set_state(id, State::InFlight);
         }
         writing.loads = loads.len() as u32;
         writing.loads_left = writing.loads;
@@ -641,13 +641,13 @@ impl Volume {
         }
         let records = self.destage.writing[write].records.clone();
         let (first, _) = records[0];
-        let record = *self.live.get(first);
+        let record = *self.index.get(first);
         let block = record.descriptor.block;
         if record.mask.is_full() && record.descriptor.has_payload() {
             let frames = self.destage.writing[write].frames.clone();
             let mut parts = Parts::new();
             for (&(id, _), &frame) in records.iter().zip(&frames) {
-                let length = self.block_bytes(self.live.get(id).descriptor.block) as u16;
+                let length = self.block_bytes(self.index.get(id).descriptor.block) as u16;
                 parts.push(Part { frame, from: 0, length, check: self.check_for_backing(id) });
             }
             return self.write_parts(write, block.byte(), parts);
@@ -717,7 +717,7 @@ impl Volume {
             return self.end_write(write);
         }
         let (id, _) = self.destage.writing[write].records[0];
-        let record = *self.live.get(id);
+        let record = *self.index.get(id);
         let target = self.destage.writing[write].old_block.expect("it was read");
         let (source, checks) = match self.destage.writing[write].frames.first() {
             Some(&frame) => (Source::Frame(frame, 0), Checks::from_slice(&[(frame, self.check_of(id))])),
@@ -759,7 +759,7 @@ impl Volume {
             return self.destage.leaseless.push(write);
         }
         let (id, _) = self.destage.writing[write].records[0];
-        let block = self.live.get(id).descriptor.block;
+        let block = self.index.get(id).descriptor.block;
         let frame = self.destage.writing[write].old_block.expect("it was read");
         let check = Some(Check { block, mask: SectorMask::FULL, term: self.identity.term(), checksum });
         let parts = Parts::from_slice(&[Part { frame, from: 0, length: self.block_bytes(block) as u16, check }]);
@@ -768,7 +768,7 @@ impl Volume {
 
     pub(super) fn on_destage_done(&mut self, write: usize, failed: Option<IoError>) {
         let (id, _) = self.destage.writing[write].records[0];
-        let kind = self.live.get(id).descriptor.kind;
+        let kind = self.index.get(id).descriptor.kind;
         let writing = &mut self.destage.writing[write];
         writing.writes_left -= 1;
         if let (Kind::ZeroBlocks { .. }, Some(IoError::Unsupported), None) = (kind, failed, writing.zeros_left) {
@@ -805,7 +805,7 @@ impl Volume {
         writing.writes_left = 1;
         writing.wrote = true;
         let (id, _) = writing.records[0];
-        let hole = matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { hole: true, .. });
+        let hole = matches!(self.index.get(id).descriptor.kind, Kind::ZeroBlocks { hole: true, .. });
         let op = self.begin_op(Op::Destage { write });
         self.effects.push_back(Effect::BackingZero { op, offset: from, length: end - from, hole });
     }
@@ -846,14 +846,14 @@ impl Volume {
             self.pool.release(old);
         }
         for &(id, _) in &records {
-            if matches!(self.live.get(id).descriptor.kind, Kind::ZeroBlocks { .. }) {
+            if matches!(self.index.get(id).descriptor.kind, Kind::ZeroBlocks { .. }) {
                 self.destage.range_in_flight = false;
             }
         }
         if let Some(error) = failed {
             // Still chosen.
             for &(id, _) in &records {
-                self.live.set_state(id, State::Queued);
+                self.index.set_state(id, State::Queued);
             }
             // What was only to be read first costs nothing that is there: with policy `through`, writing the group again from
             // its first record on would for a while put older content over what is acknowledged, and what has just failed
@@ -871,7 +871,7 @@ impl Volume {
         }
         self.destage.unsynced_writes += 1;
         for (id, lsn) in records {
-            self.live.set_state(id, State::Written);
+            self.index.set_state(id, State::Written);
             self.recorder.counters.destaged_blocks += 1;
             self.destage.unsynced_bytes += BLOCK_BYTES;
             // What was pinned and is written once more (T6) was counted when it was written first.

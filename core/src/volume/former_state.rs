@@ -36,7 +36,7 @@ impl Volume {
 
     /// Every member held this much when an owner last said so: a member that has less has gone back. Nobody is told before what is
     /// whole here is known.
-    pub(super) fn say_committed(&mut self, to: Incarnation) {
+    pub(super) fn answer_committed(&mut self, to: Incarnation) {
         self.send(to, LogMessage::Said { held: self.positions.committed(), mark: MarkNumber(0) });
     }
 
@@ -47,7 +47,7 @@ impl Volume {
     }
 
     /// Tells a peer what it has said, now and then.
-    pub(super) fn say_what_was_heard(&mut self, at: usize) {
+    pub(super) fn send_what_was_heard(&mut self, at: usize) {
         let peer = &self.replication.members.peers[at];
         if self.now < peer.stream.said_at {
             return;

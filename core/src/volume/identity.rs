@@ -5,7 +5,7 @@
 //! - Where one node has the volume to itself, each start is a new owner: a new term, too.
 //! - The life counts what the tier may have lost of what it had held: another life is another incarnation.
 //!
-//! Left to others: what a term means to other nodes ([`super::terms`]).
+//! Left to others: what a term means to other nodes ([`super::replica_role`]).
 
 use super::*;
 

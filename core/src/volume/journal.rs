@@ -32,7 +32,7 @@
 
 use super::destage::Pick;
 use super::frames::Owner;
-use super::live::State;
+use super::log_index::State;
 use super::*;
 use crate::format::{Descriptor, JournalBatch, Kind, TIER_BLOCK_BYTES};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -344,7 +344,7 @@ impl Volume {
         if self.now - at < BACKLOG_PERIOD {
             return;
         }
-        let now = self.live.payload_blocks();
+        let now = self.index.payload_blocks();
         // One that only stops to grow is still there.
         let grows = self.fill() > BACKLOG_FILL && (now > blocks || grows);
         self.journal.backlog = Backlog { at: self.now, blocks: now, grows };
@@ -353,7 +353,7 @@ impl Volume {
     /// Should what is chosen next be a journaled batch?
     pub(super) fn wants_journal(&self) -> bool {
         let first_window = self.first_window().is_some() && self.journal.area_blocks > 0;
-        self.must_journal() || ((self.journal.journaled || first_window) && self.live.cursor().is_some())
+        self.must_journal() || ((self.journal.journaled || first_window) && self.index.cursor().is_some())
     }
 
     /// The next can only be a batch: one is complete in the journal and not yet in the backing (rule 4).
@@ -363,7 +363,7 @@ impl Volume {
 
     /// The tier has synced the record, so it may be in a batch (rule 6).
     fn is_synced(&self, id: u32) -> bool {
-        self.live.get(id).descriptor.lsn <= self.positions.synced() || planted!(self, journal_unsynced_records)
+        self.index.get(id).descriptor.lsn <= self.positions.synced() || planted!(self, journal_unsynced_records)
     }
 
     /// Begins a batch, if anything can be chosen now. The caller has made sure of rule 1.
@@ -381,8 +381,8 @@ impl Volume {
         let first_window = self.first_window();
         let mut chosen: Vec<(u32, Lsn)> = Vec::new();
         let mut size = BatchSize::default();
-        while let Some(id) = self.live.cursor() {
-            let descriptor = self.live.get(id).descriptor;
+        while let Some(id) = self.index.cursor() {
+            let descriptor = self.index.get(id).descriptor;
             if first_window.is_some_and(|through| descriptor.lsn > through) {
                 break;
             }
@@ -398,22 +398,22 @@ impl Volume {
             if must.is_some() && !chosen.is_empty() && planted!(self, retry_takes_less) {
                 break;
             }
-            size.add(&descriptor, self.live.get(id).mask.is_full());
+            size.add(&descriptor, self.index.get(id).mask.is_full());
             chosen.push((id, descriptor.lsn));
-            self.live.set_state(id, State::Batched);
-            self.live.advance_cursor();
+            self.index.set_state(id, State::Batched);
+            self.index.advance_cursor();
             self.destage.collected = descriptor.lsn;
             self.destage.group = descriptor.group;
         }
         if chosen.is_empty() {
-            self.journal.awaits_tier_sync = self.live.cursor().is_some_and(|id| !self.is_synced(id));
+            self.journal.awaits_tier_sync = self.index.cursor().is_some_and(|id| !self.is_synced(id));
             return;
         }
         self.journal.awaits_tier_sync = false;
         // Sent again group by group it would take the backing back: only the checkpoint, or a replay, ends it.
         self.destage.repeatable = false;
         self.journal.batch = self.keep_newest(&chosen);
-        self.journal.stage = Stage::AwaitingLog { through: self.live.superseded_by() };
+        self.journal.stage = Stage::AwaitingLog { through: self.index.superseded_by() };
         self.write_when_log_has();
     }
 
@@ -452,7 +452,7 @@ impl Volume {
         let mut zeroed: Vec<(u64, u64)> = Vec::new();
         let mut kept = Vec::new();
         for &(id, lsn) in chosen.iter().rev() {
-            let record = *self.live.get(id);
+            let record = *self.index.get(id);
             let block = record.descriptor.block;
             let contributes = match record.descriptor.kind {
                 Kind::ZeroBlocks { blocks, .. } => {
@@ -470,7 +470,7 @@ impl Volume {
             if contributes {
                 kept.push((id, lsn));
             } else {
-                self.live.set_state(id, State::Written);
+                self.index.set_state(id, State::Written);
                 self.destage.note_written_bytes(BLOCK_BYTES);
                 self.recorder.counters.journal_left_out += 1;
             }
@@ -488,7 +488,7 @@ impl Volume {
             true => 0,
             false => self.journal.first_block(self.journal.free_area()),
         };
-        let records = self.journal.batch.iter().map(|&(id, _)| self.live.get(id).descriptor).collect();
+        let records = self.journal.batch.iter().map(|&(id, _)| self.index.get(id).descriptor).collect();
         let (sequence, through) = (self.journal.sequence, self.destage.collected);
         self.journal.head = JournalBatch { sequence, through, term: self.identity.term(), records }
             .encode(self.identity.volume(), area);
@@ -503,7 +503,7 @@ impl Volume {
     fn load_piece(&mut self) {
         let mut left = 0;
         while let Some(&(id, _)) = self.journal.batch.get(self.journal.taken) {
-            if self.live.get(id).descriptor.has_payload() {
+            if self.index.get(id).descriptor.has_payload() {
                 if self.journal.piece.len() == WRITE_BLOCKS {
                     break;
                 }
@@ -620,7 +620,7 @@ impl Volume {
                 self.journal.stage = Stage::ApplyingRanges;
                 let mut data: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
                 for (id, lsn) in core::mem::take(&mut self.journal.batch) {
-                    let descriptor = self.live.get(id).descriptor;
+                    let descriptor = self.index.get(id).descriptor;
                     if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
                         self.journal.ranges.push_back((id, lsn));
                     } else {
@@ -770,13 +770,13 @@ impl Volume {
         // Positions above the log's end are given out anew.
         let through = told.min(self.positions.recovered());
         self.journal.replayed = Some(through);
-        while let Some(id) = self.live.cursor() {
-            let lsn = self.live.get(id).descriptor.lsn;
+        while let Some(id) = self.index.cursor() {
+            let lsn = self.index.get(id).descriptor.lsn;
             if lsn > through {
                 break;
             }
-            self.live.set_state(id, State::Written);
-            self.live.advance_cursor();
+            self.index.set_state(id, State::Written);
+            self.index.advance_cursor();
             self.destage.collected = lsn;
         }
         if self.positions.make_durable(through) {

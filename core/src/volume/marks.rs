@@ -48,7 +48,7 @@ impl Volume {
         self.checkpoints.want();
     }
 
-    fn tell_mark(&mut self, watermark: Lsn, through: Lsn) {
+    fn publish_mark(&mut self, watermark: Lsn, through: Lsn) {
         let mark = &mut self.replication.standing.mark;
         mark.number = MarkNumber(mark.number.0 + 1);
         (mark.watermark, mark.through) = (watermark, through);
@@ -60,16 +60,16 @@ impl Volume {
     }
 
     /// Every peer's checkpoint is to have room for this size (A7).
-    pub(super) fn tell_size(&mut self, size_bytes: u64) {
+    pub(super) fn publish_size(&mut self, size_bytes: u64) {
         self.replication.standing.mark.size_bytes = size_bytes;
         self.replication.marks.size_told = Some((MarkNumber(self.replication.standing.mark.number.0 + 1), size_bytes));
-        self.tell_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
+        self.publish_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
     }
 
     /// Nothing is pinned any more (T6).
-    pub(super) fn tell_no_pins(&mut self) {
+    pub(super) fn publish_no_pins(&mut self) {
         self.replication.standing.mark.pins.clear();
-        self.tell_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
+        self.publish_mark(self.replication.standing.mark.watermark, self.replication.standing.mark.through);
     }
 
     /// Somebody has a newer mark, or somebody is asked no more.
@@ -106,11 +106,11 @@ impl Volume {
     pub(super) fn owe_watermark(&mut self) {
         if self.role() == Role::Owner {
             self.replication.marks.owed.get_or_insert((self.positions.durable(), self.positions.accepted()));
-            self.tell_watermark();
+            self.publish_watermark();
         }
     }
 
-    pub(super) fn tell_watermark(&mut self) {
+    pub(super) fn publish_watermark(&mut self) {
         while let Some((durable, after)) = self.replication.marks.owed
             && (self.positions.committed() >= after || planted!(self, watermark_over_uncommitted))
         {
@@ -118,7 +118,7 @@ impl Volume {
             self.replication.marks.owed =
                 (self.positions.durable() > durable).then_some((self.positions.durable(), self.positions.accepted()));
             if durable > self.replication.standing.mark.watermark {
-                self.tell_mark(durable, self.replication.standing.mark.through.max(durable));
+                self.publish_mark(durable, self.replication.standing.mark.through.max(durable));
             }
         }
     }
@@ -133,19 +133,19 @@ impl Volume {
         if self.role() != Role::Owner || !self.destage.ready || !self.has_lease() || self.backing_failing() {
             return;
         }
-        let Some(first) = self.live.cursor() else { return };
-        let lsn = self.live.get(first).descriptor.lsn;
+        let Some(first) = self.index.cursor() else { return };
+        let lsn = self.index.get(first).descriptor.lsn;
         let told = lsn <= self.replication.standing.mark.through;
         if told || !self.is_due(first) || self.has_all_pins() || self.pins_are_proven() {
             return;
         }
-        let goes_on = self.live.get(first).descriptor.group == self.destage.group && !self.wants_journal();
+        let goes_on = self.index.get(first).descriptor.group == self.destage.group && !self.wants_journal();
         if !goes_on && self.replication.standing.mark.watermark < self.destage.collected {
             // The next group, or batch: when everybody knows that the one before is durable.
             return;
         }
         let through = self.window_from(first);
-        self.tell_mark(self.replication.standing.mark.watermark, through);
+        self.publish_mark(self.replication.standing.mark.watermark, through);
     }
 
     /// How far a window may go that begins with this record.
@@ -155,19 +155,19 @@ impl Volume {
         }
         let rate = self.destage.bytes_per_sec() as f64 * WINDOW_TIME.as_secs_f64();
         let most = self.cluster().window_bytes_max.min((rate as u64).max(WINDOW_BYTES_MIN));
-        let group = self.live.get(first).descriptor.group;
+        let group = self.index.get(first).descriptor.group;
         let one_group = !self.wants_journal();
         let (mut through, mut bytes) = (Lsn(0), 0);
         let mut next = Some(first);
         while let Some(id) = next {
-            let descriptor = self.live.get(id).descriptor;
+            let descriptor = self.index.get(id).descriptor;
             let other_group = one_group && descriptor.group != group;
             if descriptor.lsn > self.positions.committed() || other_group || (bytes >= most && id != first) {
                 break;
             }
             bytes += if matches!(descriptor.kind, Kind::Data { .. }) { BLOCK_BYTES } else { 0 };
             through = descriptor.lsn;
-            next = self.live.after(id);
+            next = self.index.after(id);
         }
         through
     }

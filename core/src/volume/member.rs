@@ -7,10 +7,10 @@
 //! - It frees only what the owner's watermark has passed (D4), keeps superseded records until they are committed (S5), and
 //!   lets nothing supersede what lies in the window (D4).
 //!
-//! Left to others: who the owner is (ownership), sealing and terms ([`super::terms`]).
+//! Left to others: who the owner is (ownership), sealing and terms ([`super::replica_role`]).
 
 use super::append::SEGMENTS_KEPT_FREE;
-use super::live::State;
+use super::log_index::State;
 use super::*;
 use crate::cluster::Mark;
 use crate::format::{Descriptor, Kind};
@@ -156,14 +156,14 @@ impl Volume {
         if self.positions.accepted() > tail && !planted!(self, keep_longer_tail) {
             if self.positions.committed() > tail.max(self.positions.durable()) {
                 // It is not this log that is too long: who begins the term held all that, and has it no more (S10).
-                return self.say_committed(from);
+                return self.answer_committed(from);
             }
             return self.refuse_peer(from, Refusal::BeyondTail);
         }
         // A learner begins where the owner's log does (S7). A member has all of that.
         let first = mark.pins.iter().map(|pin| pin.above).fold(mark.watermark, Lsn::min);
         if self.positions.accepted() < first {
-            if self.positions.accepted() > Lsn(0) || !self.live.is_empty() {
+            if self.positions.accepted() > Lsn(0) || !self.index.is_empty() {
                 // It misses something that nobody can send any more: it is to be learnt anew.
                 return self.refuse_peer(from, Refusal::OtherIncarnation);
             }
@@ -304,7 +304,7 @@ impl Volume {
 
     fn has_room_for(&self, blocks: u64, others: u32) -> bool {
         let flash_has = |flash: &FlashLog| flash.room(SEGMENTS_KEPT_FREE) >= blocks + u64::from(others);
-        self.live.others_left() >= others && self.flash.as_ref().is_none_or(flash_has)
+        self.index.others_left() >= others && self.flash.as_ref().is_none_or(flash_has)
     }
 
     /// Memory holds what it has accepted; flash, too, when nothing accepted is on its way, also positions that no record has.
@@ -316,7 +316,7 @@ impl Volume {
 
     /// Room for more records, as the owner counts it: besides all that is accepted.
     fn room(&self) -> Room {
-        let live = self.live.payload_blocks();
+        let live = self.index.payload_blocks();
         let blocks = self.dirty_blocks_max().saturating_sub(live);
         let blocks = match &self.flash {
             Some(flash) => {
@@ -325,7 +325,7 @@ impl Volume {
             }
             None => blocks,
         };
-        Room { blocks, ranges: self.live.others_left() }
+        Room { blocks, ranges: self.index.others_left() }
     }
 
     fn learn_committed(&mut self, committed: Lsn) {
@@ -351,7 +351,7 @@ impl Volume {
         let mark = &self.replication.standing.mark;
         let watermark = if planted!(self, free_before_mark) { self.positions.committed() } else { mark.watermark };
         let (watermark, through) = (watermark.min(self.positions.accepted()), mark.through);
-        self.live.fix_through(through);
+        self.index.fix_through(through);
         self.refresh_pins();
         self.learn_committed(watermark);
         if watermark <= self.positions.durable() {
@@ -362,13 +362,13 @@ impl Volume {
 
     /// Everything up to here is durable in the backing, by another's word.
     pub(super) fn pass_to_durable(&mut self, through: Lsn) {
-        while let Some(id) = self.live.cursor() {
-            let lsn = self.live.get(id).descriptor.lsn;
+        while let Some(id) = self.index.cursor() {
+            let lsn = self.index.get(id).descriptor.lsn;
             if lsn > through {
                 break;
             }
-            self.live.set_state(id, State::Written);
-            self.live.advance_cursor();
+            self.index.set_state(id, State::Written);
+            self.index.advance_cursor();
             self.destage.collected = lsn;
         }
         self.destage.collected = self.destage.collected.max(through);
@@ -385,12 +385,12 @@ impl Volume {
         }
         let reader = match self.replication.follower.fetch {
             Some((asker, reader)) if asker == to => {
-                self.live.seek(reader, from);
+                self.index.seek(reader, from);
                 reader
             }
             Some(_) | None => {
                 self.end_fetch();
-                let reader = self.live.begin_reading(from);
+                let reader = self.index.begin_reading(from);
                 self.replication.follower.fetch = Some((to, reader));
                 reader
             }
@@ -408,7 +408,7 @@ impl Volume {
     fn end_fetch(&mut self) {
         self.replication.follower.fetch_under_way = None;
         if let Some((_, reader)) = self.replication.follower.fetch.take() {
-            self.live.end_reading(reader);
+            self.index.end_reading(reader);
         }
     }
 

@@ -15,20 +15,20 @@
 //! [`Volume`] routes: events to where they are decided, completions to where they were asked for ([`operations`]), and what
 //! is to be settled in its order. Each part of it has a file, and mostly only that file can change what it owns:
 //!
-//! - **log**: [`positions`] how far it is, [`groups`] the barriers in it, [`live`] its records in order and by block, [`free_ids`]
-//!   numbers for those without a payload, [`append`] how they come into it, [`identity`] what they are marked with;
+//! - **log**: [`positions`] how far it is, [`groups`] the barriers in it, [`log_index`] its records in order and by block,
+//!   [`free_ids`] numbers for those without a payload, [`append`] how they come into it, [`identity`] what they are marked with;
 //! - **tier**: [`flash`] places on one of flash, [`tier_state`] whether it works, [`checkpoint`] what changes slowly,
-//!   [`recover`] from a tier to this state, [`Kept`](crate::log::Kept) what a member's finds needed, [`rewrite`] making durable what that keeps;
-//! - **memory**: [`frames`] and the read cache, [`shares`] who may take how much of it;
+//!   [`recover`] from a tier to this state, [`Retention`](crate::log::Retention) what a member's finds needed, [`rewrite`] making durable what that keeps;
+//! - **memory**: [`frames`] and the read cache, [`frame_quota`] who may take how much of it;
 //! - **clients**: [`acks`] who waits for what, [`mod@write`] admission and unaligned edges, [`read`] resolving and filling, [`ready`]
 //!   when a client may see it;
 //! - **backing**: [`destage`] groups to it, [`ahead`] what that reads from flash in runs, [`journal`] many groups at once;
 //! - **operator**: [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that;
-//! - **log of several nodes** (docs/protocol.md): [`replication`] has the parts. [`role`] who this node is, [`terms`] how it comes
-//!   to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act, [`former_state`] what was put back, [`changes`] of
+//! - **log of several nodes** (docs/protocol.md): [`replication`] has the parts. [`role`] who this node is, [`replica_role`] how it
+//!   comes to be that, [`agreeing`] on where a term begins, [`lease`] how long it may act, [`former_state`] what was put back, [`changes`] of
 //!   the record; [`members`] the others as their owner sees them, [`stream`] what they are sent and [`pace`] how fast they take it,
-//!   [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`former`] reads from its cache; [`member`]
-//!   the role of one of them.
+//!   [`marks`] what they know of destage, [`pins`] what a former owner may still write, [`predecessor_cache`] reads from its
+//!   cache; [`member`] the role of one of them.
 //!
 //! Left to others: payload bytes, devices, clocks, sockets, files beside the image.
 
@@ -42,8 +42,8 @@ mod chunked;
 mod control;
 mod destage;
 mod flash;
-mod former;
 mod former_state;
+mod frame_quota;
 mod frames;
 mod free_ids;
 mod groups;
@@ -51,7 +51,7 @@ mod identity;
 mod journal;
 mod largest;
 mod lease;
-mod live;
+mod log_index;
 mod marks;
 mod member;
 mod members;
@@ -59,24 +59,24 @@ mod operations;
 mod pace;
 mod pins;
 mod positions;
+mod predecessor_cache;
 mod read;
 mod ready;
 mod recorder;
 mod recover;
+mod replica_role;
 mod replication;
 mod rewrite;
 mod role;
 mod rules;
-mod shares;
 mod stream;
-mod terms;
 mod tier_state;
 mod write;
 
 use crate::api::*;
 use crate::cluster::{Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
-use crate::seen::Seen;
+use crate::stats::Stats;
 use crate::status::*;
 use crate::types::*;
 use alloc::boxed::Box;
@@ -84,11 +84,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
-pub use former::KeptCache;
 use frames::FramePool;
 pub use largest::request_bytes_max;
-use live::LiveLog;
+use log_index::LogIndex;
 use operations::Op;
+pub use predecessor_cache::KeptCache;
 pub use recorder::MEASURED_BYTES_MAX;
 use role::Role;
 pub use rules::Rules;
@@ -188,7 +188,7 @@ pub struct Volume {
     identity: identity::Identity,
 
     pool: FramePool,
-    live: LiveLog,
+    index: LogIndex,
     flash: Option<FlashLog>,
 
     replication: replication::Replication,
@@ -209,7 +209,7 @@ pub struct Volume {
 
     effects: VecDeque<Effect>,
     operations: operations::Operations,
-    shares: shares::Shares,
+    quota: frame_quota::FrameQuota,
     now: Instant,
     recorder: recorder::Recorder,
 }
@@ -241,7 +241,7 @@ impl Volume {
             size_bytes: config.size_bytes,
             identity: identity::Identity::new(config.superblock.volume),
             pool,
-            live: LiveLog::new(layout.payload_blocks, layout.ranges_max),
+            index: LogIndex::new(layout.payload_blocks, layout.ranges_max),
             flash: (layout.kind == TierKind::Flash).then(|| FlashLog::new(layout)),
             replication: replication::Replication::new(role),
             lease: lease::Lease::new(),
@@ -258,7 +258,7 @@ impl Volume {
             recovery: None,
             effects: VecDeque::with_capacity(256),
             operations: operations::Operations::new(),
-            shares: Default::default(),
+            quota: Default::default(),
             now,
             recorder: recorder::Recorder::new(u64::from(config.frames)),
             config,
@@ -390,7 +390,7 @@ impl Volume {
         match self.role() {
             Role::Alone => {}
             Role::Follower => {
-                self.tell_remembered();
+                self.publish_remembered();
                 self.answer_owner();
             }
             Role::Owner => {
@@ -419,8 +419,8 @@ impl Volume {
         self.settle_control();
         if self.role() == Role::Owner {
             self.send_streams();
-            self.tell_covered();
-            self.tell_quiet();
+            self.publish_covered();
+            self.publish_quiet();
         }
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
@@ -465,12 +465,12 @@ impl Volume {
     }
 
     fn fill(&self) -> f64 {
-        f64::from(self.live.payload_blocks()) / f64::from(self.dirty_blocks_max())
+        f64::from(self.index.payload_blocks()) / f64::from(self.dirty_blocks_max())
     }
 
     /// Time that the dirty data takes at the measured speed; none while that is not known.
     fn drain_left(&self) -> Option<Duration> {
-        let (dirty, rate) = (u64::from(self.live.payload_blocks()) * BLOCK_BYTES, self.destage.bytes_per_sec());
+        let (dirty, rate) = (u64::from(self.index.payload_blocks()) * BLOCK_BYTES, self.destage.bytes_per_sec());
         match (dirty, rate) {
             (0, _) => Some(Duration(0)),
             (_, 0) => None,
@@ -494,7 +494,7 @@ impl Volume {
     /// What it shows of itself.
     pub fn status(&self, now: Instant) -> Status {
         // A zeroed range has no bytes, and yet the image is not complete without it: it counts as one block.
-        let dirty_bytes = u64::from(self.live.payload_blocks() + self.live.others()) * BLOCK_BYTES;
+        let dirty_bytes = u64::from(self.index.payload_blocks() + self.index.others()) * BLOCK_BYTES;
         let mut counters = self.recorder.counters;
         counters.evictions = self.pool.evictions;
         Status {
@@ -532,7 +532,7 @@ impl Volume {
     }
 
     /// What it has measured since it began.
-    pub fn seen(&self) -> &Seen {
+    pub fn seen(&self) -> &Stats {
         &self.recorder.seen
     }
 
@@ -548,17 +548,17 @@ impl Volume {
         while at < end && looked_at < EXTENT_BLOCKS_MAX {
             let block = BlockIndex::of_byte(at);
             looked_at += 1;
-            let found = self.live.find(block, SectorMask::FULL);
+            let found = self.index.find(block, SectorMask::FULL);
             let may_show = answers
-                && self.may_be_shown(self.live.newest_above(self.positions.committed(), block, SectorMask::FULL));
+                && self.may_be_shown(self.index.newest_above(self.positions.committed(), block, SectorMask::FULL));
             // A zeroed range without newer data is one extent however long; data goes block by block.
             let mut next = block.byte() + BLOCK_BYTES;
-            if self.live.newest_record(block).is_none() && self.live.zeroed(block) > Lsn(0) {
-                let change = self.live.next_zero_change(block);
+            if self.index.newest_record(block).is_none() && self.index.zeroed(block) > Lsn(0) {
+                let change = self.index.next_zero_change(block);
                 let mut probe = block.0 + 1;
                 while probe < change.0 && probe * BLOCK_BYTES < end && looked_at < EXTENT_BLOCKS_MAX {
                     looked_at += 1;
-                    if self.live.newest_record(BlockIndex(probe)).is_some() {
+                    if self.index.newest_record(BlockIndex(probe)).is_some() {
                         break;
                     }
                     probe += 1;
@@ -567,10 +567,10 @@ impl Volume {
             }
             let extent = Extent {
                 length: next.min(end) - at,
-                zero: may_show && found.iter().all(|(_, source)| *source == live::Found::Zero),
-                dirty: found.iter().any(|(_, source)| *source != live::Found::Backing),
+                zero: may_show && found.iter().all(|(_, source)| *source == log_index::Found::Zero),
+                dirty: found.iter().any(|(_, source)| *source != log_index::Found::Backing),
                 cached: self.pool.cached_frame(block).is_some()
-                    || (self.flash.is_none() && found.iter().all(|(_, s)| matches!(s, live::Found::Record(_)))),
+                    || (self.flash.is_none() && found.iter().all(|(_, s)| matches!(s, log_index::Found::Record(_)))),
             };
             let full = extents.len() == max;
             match extents.last_mut() {
@@ -597,19 +597,19 @@ impl Volume {
     pub fn validate(&self) {
         self.validate_positions();
         assert!(
-            self.live.superseded_by() <= self.positions.accepted(),
+            self.index.superseded_by() <= self.positions.accepted(),
             "what has ended another is in the log, or on its way"
         );
         self.checkpoints.validate();
-        self.live.validate();
+        self.index.validate();
         self.pool.validate();
         for (id, frame) in self.flash.iter().flat_map(FlashLog::staged) {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }
-        if let Some(oldest) = self.live.oldest() {
+        if let Some(oldest) = self.index.oldest() {
             let kept = self.is_kept_by_pin(oldest, self.positions.destaged());
             assert!(
-                kept || self.live.get(oldest).descriptor.lsn > self.positions.destaged(),
+                kept || self.index.get(oldest).descriptor.lsn > self.positions.destaged(),
                 "what is destaged has ended"
             );
         }

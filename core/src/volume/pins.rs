@@ -11,11 +11,11 @@
 //!
 //! Left to others: who may still write, and what proves that it cannot (ownership).
 
-use super::live::State;
+use super::log_index::State;
 use super::*;
 use crate::cluster::{PINS_MAX, Pin};
 use crate::format::Kind;
-use crate::log::Reach;
+use crate::log::PinReach;
 use crate::record::UNFENCED_MAX;
 use alloc::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ enum Rewriting {
 #[derive(Default)]
 pub(super) struct Pins {
     /// Windows of former terms: those of the newest mark, and those that the checkpoint still has.
-    windows: Vec<Reach>,
+    windows: Vec<PinReach>,
     /// The record cannot name this owner as unfenced: until it is told that all former ones are proven gone, and the list
     /// was shortened, it writes nothing to the backing (T8).
     unlisted: bool,
@@ -57,32 +57,32 @@ impl Volume {
         if windows.iter().eq(self.replication.pins.windows.iter().map(|window| &window.pin)) {
             return;
         }
-        self.replication.pins.windows = windows.into_iter().map(Reach::of).collect();
-        self.live.unpin_all();
+        self.replication.pins.windows = windows.into_iter().map(PinReach::of).collect();
+        self.index.unpin_all();
         if self.replication.pins.windows.is_empty() {
-            return self.live.forget_history();
+            return self.index.forget_history();
         }
         // The blocks of the rest of the group as well: a record of the window that one of those has superseded may be found again
         // by a recovery, and its block is then taken for pinned (W17).
-        let mut next = self.live.oldest();
+        let mut next = self.index.oldest();
         while let Some(id) = next {
-            next = self.live.after(id);
+            next = self.index.after(id);
             self.pin_if_in_window(id);
         }
     }
 
     fn pin_blocks_of(&mut self, id: u32, above: Lsn) {
-        let descriptor = self.live.get(id).descriptor;
+        let descriptor = self.index.get(id).descriptor;
         let blocks = match descriptor.kind {
             Kind::Data { .. } | Kind::ZeroSectors { .. } => 1,
             Kind::ZeroBlocks { blocks, .. } => u64::from(blocks),
         };
-        self.live.pin(descriptor.block, blocks, above);
+        self.index.pin(descriptor.block, blocks, above);
     }
 
     /// A record that came into the log may be of a pinned window, or of the rest of its group.
     pub(super) fn pin_if_in_window(&mut self, id: u32) {
-        let descriptor = self.live.get(id).descriptor;
+        let descriptor = self.index.get(id).descriptor;
         let windows = self
             .replication
             .pins
@@ -95,7 +95,7 @@ impl Volume {
     }
 
     /// It says which blocks are pinned.
-    fn tells_what_is_pinned(&self, lsn: Lsn) -> bool {
+    fn reports_pinned(&self, lsn: Lsn) -> bool {
         self.replication.pins.windows.iter().any(|window| window.pin.above < lsn && lsn <= window.through)
     }
 
@@ -104,7 +104,7 @@ impl Volume {
         if self.replication.pins.windows.is_empty() || planted!(self, forget_pins) {
             return false;
         }
-        self.tells_what_is_pinned(self.live.get(id).descriptor.lsn) || self.live.is_newest_pinned(id, watermark)
+        self.reports_pinned(self.index.get(id).descriptor.lsn) || self.index.is_newest_pinned(id, watermark)
     }
 
     /// No other window is opened: should this owner be lost, its own would be one too many (T5), or nobody would ask for
@@ -128,7 +128,7 @@ impl Volume {
 
     /// The window of the former owner, while it is to be destaged before anything else.
     pub(super) fn first_window(&self) -> Option<Lsn> {
-        let next = self.live.get(self.live.cursor()?).descriptor.lsn;
+        let next = self.index.get(self.index.cursor()?).descriptor.lsn;
         self.replication.pins.first.filter(|through| next <= *through)
     }
 
@@ -167,24 +167,24 @@ impl Volume {
             return false;
         }
         self.replication.pins.rewriting = Rewriting::UnderWay;
-        let zeros = self.live.pinned_zeros(watermark);
+        let zeros = self.index.pinned_zeros(watermark);
         self.replication.pins.pieces =
-            zeros.into_iter().map(|(id, pieces)| (self.live.get(id).descriptor.lsn, pieces)).collect();
-        let mut next = self.live.oldest();
+            zeros.into_iter().map(|(id, pieces)| (self.index.get(id).descriptor.lsn, pieces)).collect();
+        let mut next = self.index.oldest();
         let mut chosen = Vec::new();
         while let Some(id) = next {
-            let lsn = self.live.get(id).descriptor.lsn;
+            let lsn = self.index.get(id).descriptor.lsn;
             if lsn > watermark {
                 break;
             }
             let nothing = self.replication.pins.pieces.get(&lsn).is_some_and(|pieces| pieces.is_empty());
-            if self.live.is_newest_pinned(id, watermark) && !nothing {
+            if self.index.is_newest_pinned(id, watermark) && !nothing {
                 chosen.push((id, lsn));
             }
-            next = self.live.after(id);
+            next = self.index.after(id);
         }
         for &(id, _) in &chosen {
-            self.live.set_state(id, State::Queued);
+            self.index.set_state(id, State::Queued);
         }
         if chosen.is_empty() {
             self.end_pins();
@@ -202,12 +202,12 @@ impl Volume {
     /// What the backing has is read from the log in pinned blocks only: of others newer content may have ended, here or where
     /// this log was learnt from.
     pub(super) fn confine_kept(&mut self, watermark: Lsn) {
-        let mut next = self.live.oldest();
+        let mut next = self.index.oldest();
         while let Some(id) = next
-            && self.live.get(id).descriptor.lsn <= watermark
+            && self.index.get(id).descriptor.lsn <= watermark
         {
-            self.live.confine_to_pinned(id);
-            next = self.live.after(id);
+            self.index.confine_to_pinned(id);
+            next = self.index.after(id);
         }
     }
 
@@ -222,7 +222,7 @@ impl Volume {
         self.replication.pins.rewriting = Rewriting::No;
         self.replication.pins.pieces.clear();
         if !self.replication.standing.mark.pins.is_empty() {
-            self.tell_no_pins();
+            self.publish_no_pins();
         }
         self.report(Report::PinsEnded);
     }

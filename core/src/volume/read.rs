@@ -8,7 +8,7 @@
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
 //! leave the cached copy behind.
 
-use super::live::Found;
+use super::log_index::Found;
 use super::*;
 use crate::message::ASK_BLOCKS_MAX;
 use smallvec::SmallVec;
@@ -97,7 +97,7 @@ pub(super) struct Reads {
 enum Share {
     /// All there are.
     All,
-    /// Those of clients' reads, see [`super::shares`].
+    /// Those of clients' reads, see [`super::frame_quota`].
     Clients,
     /// None, and it may pin none that could be evicted: others wait for both.
     Nothing,
@@ -236,7 +236,7 @@ impl Volume {
 
     fn plan_block(&self, block: BlockIndex, wanted: SectorMask) -> BlockPlan {
         let mut plan = BlockPlan::new();
-        for (mask, found) in self.live.find(block, wanted) {
+        for (mask, found) in self.index.find(block, wanted) {
             let how = match found {
                 Found::Zero => Plan::Zero,
                 Found::Record(id) => self.frame_of_record(id).map_or(Plan::Load(id), Plan::Memory),
@@ -255,7 +255,7 @@ impl Volume {
         if self.flash.is_none() {
             return Some(FrameId(id));
         }
-        let descriptor = self.live.get(id).descriptor;
+        let descriptor = self.index.get(id).descriptor;
         match self.pool.cached_frame(descriptor.block) {
             Some((frame, lsn)) if lsn == descriptor.lsn => Some(frame),
             _ => self.flash.as_ref()?.staged_frame(id),
@@ -328,7 +328,7 @@ impl Volume {
                 SectorMask::of_bytes(from / SECTOR_BYTES * SECTOR_BYTES, to.div_ceil(SECTOR_BYTES) * SECTOR_BYTES);
             let plan = self.plan_block(block, wanted);
             if !all_held {
-                let newest = self.live.newest_above(self.positions.committed(), block, wanted);
+                let newest = self.index.newest_above(self.positions.committed(), block, wanted);
                 planned.shows = planned.shows.max(newest);
             }
             planned.frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
@@ -369,7 +369,7 @@ impl Volume {
                 Source::Zero
             }
             Plan::Memory(frame) => {
-                if self.live.is_clean(block) {
+                if self.index.is_clean(block) {
                     self.recorder.counters.read_blocks_from_cache += 1;
                 } else {
                     self.recorder.counters.read_blocks_from_log += 1;
@@ -396,7 +396,7 @@ impl Volume {
     fn add_to_fill(&mut self, begun: &mut Begun, block: BlockIndex) -> FrameId {
         let frame = self.pool.allocate().expect("available() was asked");
         self.pool.pin(frame);
-        let cacheable = self.destage.ready && self.live.is_clean(block);
+        let cacheable = self.destage.ready && self.index.is_clean(block);
         let ask = self.may_ask_for(block);
         let blocks_max = match ask {
             true => ASK_BLOCKS_MAX,
@@ -430,10 +430,10 @@ impl Volume {
     /// What the frames that hold records of a block must be. Clean cache has no checksum.
     fn checks_in_memory(&self, block: BlockIndex) -> Checks {
         let check = |(_, found)| match found {
-            live::Found::Record(id) => Some((self.frame_of_record(id)?, self.check_of(id))),
-            live::Found::Zero | live::Found::Backing => None,
+            log_index::Found::Record(id) => Some((self.frame_of_record(id)?, self.check_of(id))),
+            log_index::Found::Zero | log_index::Found::Backing => None,
         };
-        self.live.find(block, SectorMask::FULL).into_iter().filter_map(check).collect()
+        self.index.find(block, SectorMask::FULL).into_iter().filter_map(check).collect()
     }
 
     /// Turns a block's sources into pieces of the bytes `[from, to)`. Every frame among the sources comes pinned
@@ -516,7 +516,7 @@ impl Volume {
         let frame = self.pool.allocate().expect("available() was asked");
         self.pool.pin(frame);
         let check = self.check_of(id);
-        let lsn = self.live.get(id).descriptor.lsn;
+        let lsn = self.index.get(id).descriptor.lsn;
         let flash = self.flash.as_mut().expect("memory tiers have every record in memory");
         let segment = flash.segment_of(id);
         // The segment must not be freed and overwritten while it is being read.
@@ -539,9 +539,9 @@ impl Volume {
         let flash = self.flash.as_mut().expect("only flash is read back");
         flash.segments[segment as usize].busy -= 1;
         flash.drain_if_empty(segment);
-        let newest = self.live.newest_record(block).map(|id| *self.live.get(id));
+        let newest = self.index.newest_record(block).map(|id| *self.index.get(id));
         let keep = failed.is_none()
-            && newest.is_some_and(|r| r.descriptor.lsn == lsn && r.mask.is_full() && self.live.zeroed(block) < lsn);
+            && newest.is_some_and(|r| r.descriptor.lsn == lsn && r.mask.is_full() && self.index.zeroed(block) < lsn);
         if keep {
             self.pool.cache(frame, block, lsn);
         } else {
@@ -576,7 +576,7 @@ impl Volume {
             let block = BlockIndex(fill.first.0 + i as u64);
             let keep = came
                 && !fill.stale
-                && ((fill.cacheable[i] && self.live.is_clean(block)) || planted!(self, fill_over_newer_write));
+                && ((fill.cacheable[i] && self.index.is_clean(block)) || planted!(self, fill_over_newer_write));
             if keep {
                 self.pool.cache(frame, block, Lsn(0));
             } else {

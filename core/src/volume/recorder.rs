@@ -1,4 +1,4 @@
-//! What the volume measures of its requests ([`crate::seen`]): when each arrived, and where each of its legs begins and ends.
+//! What the volume measures of its requests ([`crate::stats`]): when each arrived, and where each of its legs begins and ends.
 //!
 //! - A request is open from its arrival to its answer. Only so many are followed at one time, [`OPEN_MAX`]; those that come
 //!   while there are as many are served like all others and not timed.
@@ -7,10 +7,10 @@
 //!   would seem to have taken no time.
 //! - Only what went well is counted: the time of a failure would hide in that of successes.
 //!
-//! Left to others: what the counts are made of ([`crate::seen`]), how they are kept and shown (the executor).
+//! Left to others: what the counts are made of ([`crate::stats`]), how they are kept and shown (the executor).
 
 use super::*;
-use crate::seen::ReuseSampler;
+use crate::stats::ReuseSampler;
 
 /// Most memory that a volume's measuring takes: its counts, the sampled blocks, and what is known of open requests and of
 /// writes that members do not hold.
@@ -109,7 +109,7 @@ impl OpenRequests {
 
 /// See the module.
 pub(super) struct Recorder {
-    pub(super) seen: Box<Seen>,
+    pub(super) seen: Box<Stats>,
     /// What happened so often, or to so many bytes.
     pub(super) counters: Counters,
     reuse: ReuseSampler,
@@ -126,7 +126,7 @@ pub(super) struct Recorder {
 
 impl Recorder {
     pub(super) fn new(cache_blocks: u64) -> Recorder {
-        let seen = Box::new(Seen::new(cache_blocks));
+        let seen = Box::new(Stats::new(cache_blocks));
         Recorder {
             reuse: ReuseSampler::new(&seen.miss_ratio),
             seen,
@@ -215,7 +215,7 @@ impl Recorder {
 
     /// The effects of what was decided have been taken.
     pub(super) fn count(&mut self, now: Instant) {
-        let Seen { reads, writes, zeros, flush, heat, .. } = &mut *self.seen;
+        let Stats { reads, writes, zeros, flush, heat, .. } = &mut *self.seen;
         for (Open { at, what, bytes, .. }, from_memory) in self.answered.drain(..) {
             let took = now - at;
             match what {
@@ -300,13 +300,13 @@ impl Recorder {
         assert_eq!(self.open.len, self.open.places.iter().flatten().count());
         assert!(self.open.places.iter().flatten().all(|open| self.open.find(open.id).is_ok()), "each is found");
         assert!(self.sent <= self.on_way.len());
-        let Seen { streams, heat, reads, writes, flush, .. } = &*self.seen;
+        let Stats { streams, heat, reads, writes, flush, .. } = &*self.seen;
         let (read, written) = (streams.reads(), streams.writes());
         assert_eq!(read.sequential + read.random, counters.reads);
         assert_eq!(read.sequential_bytes + read.random_bytes, counters.read_bytes);
         assert_eq!(written.sequential + written.random, counters.writes);
         assert_eq!(written.sequential_bytes + written.random_bytes, counters.write_bytes);
-        let cells = |map: &[[u64; crate::seen::LATENCY_CLASSES]]| map.iter().flatten().sum::<u64>();
+        let cells = |map: &[[u64; crate::stats::LATENCY_CLASSES]]| map.iter().flatten().sum::<u64>();
         assert_eq!((cells(heat.reads()), cells(heat.writes())), (reads.client.count(), writes.client.count()));
         assert!(reads.client.count() <= counters.reads && writes.client.count() <= counters.writes);
         assert!(writes.local.count() <= counters.writes && writes.network.count() <= counters.writes);
@@ -362,7 +362,7 @@ mod tests {
         // Members are sent 64 MiB before they hold any of it, and a queue doubles, too.
         let on_way = (64 << 20) / BLOCK_BYTES as usize * 2 * size_of::<(Lsn, Instant)>();
         let answered = recorder.answered.capacity() * size_of::<(Open, bool)>();
-        let sum = size_of::<Seen>() + recorder.reuse.bytes() + open + on_way + answered;
+        let sum = size_of::<Stats>() + recorder.reuse.bytes() + open + on_way + answered;
         assert!(sum as u64 <= MEASURED_BYTES_MAX, "{sum}");
     }
 

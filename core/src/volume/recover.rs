@@ -12,7 +12,7 @@
 //!   missing or does not decode is damage. Above it, the first batch that is missing, does not decode, or whose
 //!   payload does not match ends the log: nothing behind it was promised to survive. The heads of what is cut off are
 //!   erased before serving, or a later recovery could take them for the continuation of what is written now;
-//! - of a member's tier some that newer ones cover, and some that the backing has ([`crate::log::Kept`]).
+//! - of a member's tier some that newer ones cover, and some that the backing has ([`crate::log::Retention`]).
 //!
 //! What is read is not always durable: a sync may have failed, or never been asked for, before the process died, and
 //! the device forgets by a loss of power what it still shows now. So everything that is kept and not proven durable
@@ -23,11 +23,11 @@ mod segments;
 use self::segments::Segments;
 pub(super) use self::segments::ToRewrite;
 use super::flash::{following_number, segment_number};
-use super::live::{NONE, State};
+use super::log_index::{NONE, State};
 use super::rewrite::{Chunk, Doubt, Rewrites};
 use super::*;
 use crate::format::{Batch, Descriptor, Kind, SUMMARY_HEAD_BYTES, Summary, TIER_BLOCK_BYTES, TierKind, Version};
-use crate::log::{self, FoundBatch, FoundBatches, Kept, Witness};
+use crate::log::{self, FoundBatch, FoundBatches, Retention, Witness};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Metadata blocks read at one time: 4 MiB.
@@ -391,7 +391,7 @@ impl Volume {
             }
             let marked = if planted!(self, forget_marks) { 0 } else { batch.synced_through };
             let found = &mut self.recovery_mut().found;
-            found.tell_synced(marked);
+            found.on_synced(marked);
             found.add(FoundBatch { segment, at, batch });
             if next + 2 <= end {
                 self.walk(segment, next);
@@ -424,7 +424,7 @@ impl Volume {
                 && !planted!(self, forget_marks)
             {
                 let recovery = self.recovery_mut();
-                recovery.found.tell_synced(batch.synced_through);
+                recovery.found.on_synced(batch.synced_through);
                 recovery.counter_max = recovery.counter_max.max(batch.segment as u32);
                 recovery.found.behind.insert((batch.sequence, batch.start));
             }
@@ -524,11 +524,13 @@ impl Volume {
 
     /// Of what was found, in log order and each once, the records that the log goes on with; and what a member keeps.
     /// None: the tier is refused.
-    fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Kept>)> {
+    fn choose_records(&mut self) -> Option<(Vec<FoundRecord>, Option<Retention>)> {
         let mut records = core::mem::take(&mut self.recovery_mut().records);
         log::once_in_log_order(&mut records, |record| (record.descriptor.lsn, record.batch));
-        let kept =
-            self.config.cluster.map(|_| Kept::of(&self.replication.standing, records.iter().map(|r| &r.descriptor)));
+        let kept = self
+            .config
+            .cluster
+            .map(|_| Retention::of(&self.replication.standing, records.iter().map(|r| &r.descriptor)));
         let descriptors: Vec<Descriptor> = records.iter().map(|r| r.descriptor).collect();
         if !planted!(self, bring_back_destaged) {
             divide(&mut records, &log::goes_on(&descriptors, self.positions.destaged(), kept.as_ref()));
@@ -537,7 +539,7 @@ impl Volume {
             self.refuse_tier(MISPLACED);
             return None;
         }
-        let places = self.live.others_left() as usize;
+        let places = self.index.others_left() as usize;
         match &kept {
             Some(kept) => self.end_covered_of_member(&mut records, kept),
             // The log would drop the same, one record after the other; but where the record that superseded many was
@@ -558,7 +560,7 @@ impl Volume {
     }
 
     /// Ends what newer records of the same group cover and nobody needs.
-    fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Kept) {
+    fn end_covered_of_member(&mut self, records: &mut Vec<FoundRecord>, kept: &Retention) {
         let covered = log::covered(records.iter().map(|r| &r.descriptor));
         let unreadable = core::mem::take(&mut self.recovery_mut().unreadable);
         // What had ended before the window was told may be found in a segment whose next life has begun: its payload is gone.
@@ -573,7 +575,7 @@ impl Volume {
         // The log never had more ranges than there are places. Where more are found, the oldest of those that are covered
         // had ended already: more was committed than the checkpoint knows.
         let ranges = records.iter().zip(&keep).filter(|(r, keep)| **keep && !r.descriptor.has_payload()).count();
-        let mut excess = ranges.saturating_sub(self.live.others_left() as usize);
+        let mut excess = ranges.saturating_sub(self.index.others_left() as usize);
         for (i, record) in records.iter().enumerate() {
             if excess > 0 && keep[i] && may_end[i] && !record.descriptor.has_payload() {
                 keep[i] = false;
@@ -589,9 +591,9 @@ impl Volume {
     fn claim_place(&mut self, record: &mut FoundRecord) {
         let payloads = self.config.superblock.layout.payload_blocks;
         if record.id == NONE {
-            record.id = self.live.take_other_id();
+            record.id = self.index.take_other_id();
         } else if record.id >= payloads {
-            self.live.claim_other_id(record.id);
+            self.index.claim_other_id(record.id);
         }
         match &mut self.flash {
             None if record.id < payloads => self.pool.claim(FrameId(record.id)),
@@ -612,14 +614,14 @@ impl Volume {
             self.groups.found(record.descriptor.group); // in log order: the last one stays
             self.claim_place(&mut record);
             // What of a member's may end has ended.
-            self.live.append(record.id, record.descriptor, kept.is_none());
+            self.index.append(record.id, record.descriptor, kept.is_none());
             self.free_ended();
             if let Some(kept) = &kept
                 && record.descriptor.lsn <= self.positions.durable()
             {
-                self.live.confine(record.id, &kept.unpinned(&record.descriptor));
-                self.live.set_state(record.id, State::Written);
-                self.live.advance_cursor();
+                self.index.confine(record.id, &kept.unpinned(&record.descriptor));
+                self.index.set_state(record.id, State::Written);
+                self.index.advance_cursor();
             }
         }
         self.begin_log(last);
@@ -653,7 +655,7 @@ impl Volume {
         if !planted!(self, go_on_in_recovered_group) {
             self.groups.begin_another();
         }
-        if self.role() == Role::Alone && self.live.is_empty() {
+        if self.role() == Role::Alone && self.index.is_empty() {
             self.positions.begin_empty();
         }
         self.destage.resume(self.positions.durable());

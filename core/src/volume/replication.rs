@@ -27,7 +27,7 @@ pub(super) struct Replication {
     /// Of a member: what its owner has sent.
     pub(super) follower: member::Follower,
     /// Of an owner: the cache of the one before it.
-    pub(super) former_cache: former::FormerCache,
+    pub(super) predecessor_cache: predecessor_cache::PredecessorCache,
     /// What nodes have told each other.
     pub(super) counters: PeerCounters,
 }
@@ -45,7 +45,7 @@ impl Replication {
             marks: Default::default(),
             pins: Default::default(),
             follower: Default::default(),
-            former_cache: Default::default(),
+            predecessor_cache: Default::default(),
             counters: PeerCounters::default(),
         }
     }

@@ -5,7 +5,7 @@
 //! - An owner that is outdated or steps down is mute: it answers nothing, not even errors (T9). One that has gone back to
 //!   an earlier state of itself is outdated, too (S10).
 //!
-//! Left to others: how a term begins and what follows from all this ([`super::terms`]).
+//! Left to others: how a term begins and what follows from all this ([`super::replica_role`]).
 
 use super::*;
 

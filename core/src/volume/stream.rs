@@ -1,7 +1,7 @@
 //! The stream from an owner to each peer: the log in order of positions, cut into messages.
 //!
 //! - What is sent is in the list of live records: of members and of learners that must miss nothing, superseded records
-//!   stay in it until they hold them ([`super::live::LiveLog::keep_above`], S5, S6).
+//!   stay in it until they hold them ([`super::log_index::LogIndex::keep_above`], S5, S6).
 //! - A payload is sent from the frame where it lies, pinned until the executor has done with it; one that has left memory is
 //!   read from flash into a frame of the message. One message of a peer at a time waits for such reads.
 //! - Nothing is relied upon but what the peer says to hold. What is open and does not move is sent again from there (S3),
@@ -151,7 +151,7 @@ impl Peer {
 impl Volume {
     pub(super) fn open_stream(&mut self, after: Lsn) -> Stream {
         Stream {
-            reader: self.live.begin_reading(after),
+            reader: self.index.begin_reading(after),
             sent: after,
             open: VecDeque::new(),
             open_blocks: 0,
@@ -171,7 +171,7 @@ impl Volume {
 
     /// What it was reading for is of no use any more.
     pub(super) fn close_stream(&mut self, stream: Stream) {
-        self.live.end_reading(stream.reader);
+        self.index.end_reading(stream.reader);
         // A message that is being gathered finds nobody, and lets its frames go.
     }
 
@@ -180,7 +180,7 @@ impl Volume {
         Envelope {
             volume: *self.identity.volume(),
             term: self.identity.term(),
-            config: self.replication.standing.config,
+            epoch: self.replication.standing.epoch,
             from,
             to,
         }
@@ -195,7 +195,7 @@ impl Volume {
     pub(super) fn send_streams(&mut self) {
         for at in 0..self.replication.members.peers.len() {
             self.send_again_if_due(at);
-            self.say_what_was_heard(at);
+            self.send_what_was_heard(at);
             if !self.replication.members.peers[at].agreed {
                 self.send_begin(at);
             } else {
@@ -270,11 +270,11 @@ impl Volume {
         let mut loads: Vec<(u32, FrameId)> = Vec::new();
         let mut through = from;
         let whole = loop {
-            let Some(id) = self.live.next_of(reader) else { break true };
+            let Some(id) = self.index.next_of(reader) else { break true };
             if frames.len() == MESSAGE_BLOCKS_MAX || records.len() == MESSAGE_RECORDS_MAX {
                 break false;
             }
-            let descriptor = self.live.get(id).descriptor;
+            let descriptor = self.index.get(id).descriptor;
             if descriptor.has_payload() {
                 let Some((frame, load)) = self.frame_for_peer(id, loads.len() as u32) else { break false };
                 frames.push(frame);
@@ -284,7 +284,7 @@ impl Volume {
             }
             records.push(descriptor);
             through = descriptor.lsn;
-            self.live.advance(reader);
+            self.index.advance(reader);
         };
         if whole {
             // Positions without a record are told by this, too.
@@ -470,7 +470,7 @@ impl Volume {
             peer.stream.open.clear();
             peer.stream.open_blocks = 0;
             // What is being gathered goes out by itself, and is a duplicate at worst.
-            self.live.seek(peer.stream.reader, peer.held);
+            self.index.seek(peer.stream.reader, peer.held);
         }
     }
 
@@ -521,7 +521,7 @@ impl Volume {
         let peer = &mut self.replication.members.peers[at];
         if !core::mem::replace(&mut peer.agreed, true) {
             peer.stream.sent = held;
-            self.live.seek(peer.stream.reader, held);
+            self.index.seek(peer.stream.reader, held);
             peer.moved(Thing::Begin, now, after);
         }
         if held > peer.held {
@@ -533,7 +533,7 @@ impl Volume {
         if peer.stream.sent < peer.held {
             // It was sent again what had arrived.
             peer.stream.sent = peer.held;
-            self.live.seek(peer.stream.reader, peer.held);
+            self.index.seek(peer.stream.reader, peer.held);
         }
         if synced > peer.synced {
             peer.synced = synced;
@@ -621,7 +621,7 @@ impl Volume {
         self.report(Report::PeerFailed { peer: *who, why });
         if learner {
             let changes = self.replication.members.forget(who.node);
-            self.carry_out(changes);
+            self.execute(changes);
         }
     }
 }

@@ -222,10 +222,10 @@ impl Volume {
         let (own_blocks, own_others) = needs(request);
         let (claimed_blocks, claimed_others) = self.claimed();
         let (blocks, others) = (own_blocks + claimed_blocks, own_others + claimed_others);
-        if self.live.others_left() < others {
+        if self.index.others_left() < others {
             return false;
         }
-        if u64::from(self.live.payload_blocks()) + blocks > u64::from(self.dirty_blocks_max()) {
+        if u64::from(self.index.payload_blocks()) + blocks > u64::from(self.dirty_blocks_max()) {
             return false;
         }
         if let Some(flash) = &self.flash
@@ -260,9 +260,9 @@ impl Volume {
         let Request::Write { offset, payload, .. } = request else { return false };
         let first = BlockIndex::of_byte(*offset).0;
         (first..first + payload.len() as u64).all(|block| {
-            let newest = self.live.newest_record(BlockIndex(block));
+            let newest = self.index.newest_record(BlockIndex(block));
             newest.is_some_and(|id| {
-                let record = self.live.get(id);
+                let record = self.index.get(id);
                 record.descriptor.group == self.groups.current() && record.mask.is_full()
             })
         })

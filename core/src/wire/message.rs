@@ -148,7 +148,7 @@ fn record_place(from: Lsn, index: usize) -> u64 {
 pub fn encode_message(envelope: &Envelope, message: &Message, out: &mut Vec<u8>) {
     out.extend_from_slice(&envelope.volume);
     put_u32(out, envelope.term.0);
-    put_u32(out, envelope.config.0);
+    put_u32(out, envelope.epoch.0);
     for incarnation in [&envelope.from, &envelope.to] {
         put_u64(out, incarnation.node.0);
         put_u64(out, incarnation.tier);
@@ -236,17 +236,17 @@ fn put_ownership_message(out: &mut Vec<u8>, message: &OwnershipMessage) {
 pub fn decode_message(body: &[u8]) -> Result<(Envelope, Message), Reason> {
     let mut bytes = Bytes { rest: body };
     let volume = bytes.array()?;
-    let (term, config) = (Term(bytes.u32()?), Config(bytes.u32()?));
+    let (term, epoch) = (Term(bytes.u32()?), Epoch(bytes.u32()?));
     // Whatever is taken as seen must leave room for what comes after it.
-    if term > TERM_MAX || config > CONFIG_MAX {
-        return Err("message: a term or config that no volume reaches");
+    if term > TERM_MAX || epoch > EPOCH_MAX {
+        return Err("message: a term or epoch that no volume reaches");
     }
     let (from, to) = (bytes.incarnation()?, bytes.incarnation()?);
     let [kind, padding @ ..] = bytes.array::<8>()?;
     if padding != [0; 7] {
         return Err("message: something where nothing may be");
     }
-    let envelope = Envelope { volume, term, config, from, to };
+    let envelope = Envelope { volume, term, epoch, from, to };
     let message = match kind {
         kind::REFUSED => {
             Message::Refused { why: of_code(&REFUSALS, bytes.u8()?).ok_or("message: refused for an unknown reason")? }

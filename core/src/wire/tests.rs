@@ -103,7 +103,7 @@ fn envelope() -> Envelope {
     Envelope {
         volume: VOLUME,
         term: Term(3),
-        config: Config(7),
+        epoch: Epoch(7),
         from: Incarnation { node: NodeId(1), tier: 0xaaaa_aaaa_aaaa_aaaa, life: 0 },
         to: Incarnation { node: NodeId(2), tier: 0xbbbb_bbbb_bbbb_bbbb, life: 4 },
     }
@@ -518,8 +518,8 @@ fn a_hello_of_a_later_version_is_understood() {
 /// What is taken as seen is durable, and what comes after it must have a number.
 #[test]
 fn terms_and_configs_that_no_volume_reaches_are_refused() {
-    let highest = Envelope { term: TERM_MAX, config: CONFIG_MAX, ..envelope() };
-    let above = [Envelope { term: Term(TERM_MAX.0 + 1), ..highest }, Envelope { config: Config(u32::MAX), ..highest }];
+    let highest = Envelope { term: TERM_MAX, epoch: EPOCH_MAX, ..envelope() };
+    let above = [Envelope { term: Term(TERM_MAX.0 + 1), ..highest }, Envelope { epoch: Epoch(u32::MAX), ..highest }];
     for message in one_of_each() {
         let decoded = |envelope: &Envelope| {
             let mut bytes = Vec::new();

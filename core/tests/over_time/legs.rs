@@ -3,7 +3,7 @@
 use crate::stand::{SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::seen::{Histogram, Legs, Seen};
+use forebay_core::stats::{Histogram, Legs, Stats};
 use forebay_core::status::{Phase, Policy};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
@@ -115,7 +115,7 @@ impl Timed {
         self.ask(Request::Read { offset: block * BLOCK_BYTES, length: BLOCK_BYTES as u32 }, late_us);
     }
 
-    fn seen(&self) -> &Seen {
+    fn seen(&self) -> &Stats {
         self.volume.validate();
         self.volume.seen()
     }

@@ -36,10 +36,10 @@ pub fn a_flush_is_answered_for_no_less_than_the_record_promises() {
     let make = Make { flush: Flush::Replicated, ..FLASH };
     let mut world = two(FAIR, [make, make]);
     let members = world.members(&[0, 1]);
-    let order = |flushed, config| {
-        let (config, log) = (Config(config), LogState::Needed);
-        let propose = Order::Propose { proposal: 9, config, members: members.clone(), log, flushed };
-        (propose, Order::Decide { config, members: members.clone(), log, flushed })
+    let order = |flushed, epoch| {
+        let (epoch, log) = (Epoch(epoch), LogState::Needed);
+        let propose = Order::Propose { proposal: 9, epoch, members: members.clone(), log, flushed };
+        (propose, Order::Decide { epoch, members: members.clone(), log, flushed })
     };
     assert!(world.write(0, 8));
     world.flush();

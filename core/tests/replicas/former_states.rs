@@ -55,8 +55,8 @@ pub fn a_member_that_is_put_back_is_told_while_nothing_is_written() {
         assert!(world.reported(0, left), "its owner counts on it: {:?}", world.nodes[0].reports);
         // The owner leaves it out, and all that was acknowledged is there.
         let members = world.members(&[0]);
-        let (config, log, flushed) = (Config(2), LogState::Needed, Flushed::Unrecorded);
-        world.order(0, Order::Decide { config, members, log, flushed });
+        let (epoch, log, flushed) = (Epoch(2), LogState::Needed, Flushed::Unrecorded);
+        world.order(0, Order::Decide { epoch, members, log, flushed });
         world.read_all();
     }
 }
@@ -124,9 +124,9 @@ pub fn an_owner_that_is_put_back_in_its_term_answers_nothing() {
         // It goes on in the same term, as if it had been there all the time.
         put_back(&mut world, 0, &then);
         let members = world.members(&[0, 1]);
-        let (term, config, log, flushed) = (Term(1), Config(1), LogState::Needed, Flushed::Unrecorded);
+        let (term, epoch, log, flushed) = (Term(1), Epoch(1), LogState::Needed, Flushed::Unrecorded);
         let (watermark, fetch, unfenced, former) = (Lsn(0), None, Vec::new(), None);
-        world.begin_term(0, Own { term, config, members, log, flushed, watermark, fetch, unfenced, former });
+        world.begin_term(0, Own { term, epoch, members, log, flushed, watermark, fetch, unfenced, former });
         world.write(8 * 40, 8);
         world.write(0, 8);
         world.run_ms(1_000);

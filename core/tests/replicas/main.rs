@@ -4,13 +4,13 @@
 mod broken_tiers;
 mod disks;
 mod flushes;
-mod former_cache;
 mod former_states;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod oracle;
+mod predecessor_cache;
 mod reads;
-mod seen;
+mod stats;
 mod steps;
 mod storm;
 mod story;

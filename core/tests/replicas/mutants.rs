@@ -2,8 +2,8 @@
 
 use crate::broken_tiers::*;
 use crate::flushes::*;
-use crate::former_cache::*;
 use crate::former_states::*;
+use crate::predecessor_cache::*;
 use crate::reads::*;
 use crate::storm::Storm;
 use crate::story::*;

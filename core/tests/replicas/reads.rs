@@ -4,7 +4,7 @@ use crate::story::KINDS;
 use crate::weather::FAIR;
 use crate::world::{FLASH, MEMORY, MS, Make, World};
 use forebay_core::api::*;
-use forebay_core::cluster::{Config, Flushed, LogState};
+use forebay_core::cluster::{Epoch, Flushed, LogState};
 use forebay_core::status::{Phase, Policy};
 use forebay_core::types::*;
 
@@ -80,7 +80,7 @@ fn a_proposed_member_is_waited_for_until_it_is_decided() {
         0,
         Order::Propose {
             proposal: 2,
-            config: Config(2),
+            epoch: Epoch(2),
             members: new,
             log: LogState::Needed,
             flushed: Flushed::Unrecorded,
@@ -90,10 +90,8 @@ fn a_proposed_member_is_waited_for_until_it_is_decided() {
     let (_, over) = overwrite_and_read(&mut world);
     world.run_ms(500);
     assert!(!world.is_answered(over), "it may have become one (C4)");
-    world.order(
-        0,
-        Order::Decide { config: Config(3), members: old, log: LogState::Needed, flushed: Flushed::Unrecorded },
-    );
+    world
+        .order(0, Order::Decide { epoch: Epoch(3), members: old, log: LogState::Needed, flushed: Flushed::Unrecorded });
     assert!(world.is_answered(over), "it has not");
     world.until_answered();
 }
@@ -162,7 +160,7 @@ fn an_owner_that_hears_of_another_shows_nothing_more() {
     let mut world = world_of(&[MEMORY, MEMORY]);
     world.slow = Some((1, 300));
     let (_, over) = overwrite_and_read(&mut world);
-    world.order(1, Order::Remember { term: Term(2), config: Config(2) });
+    world.order(1, Order::Remember { term: Term(2), epoch: Epoch(2) });
     world.until("it hears of it", |world| world.reported(0, |report| matches!(report, Report::Outdated { .. })));
     let until = Instant(u64::MAX);
     world.order(0, Order::Lease { until });
@@ -182,11 +180,11 @@ pub fn what_a_member_may_bring_back_is_not_said_to_be_gone() {
         (world.nodes[1].cut_off, world.nodes[2].cut_off) = (true, false);
         world.order(2, Order::Seal);
         let watermark = world.figures(2).mark.watermark;
-        let (term, config, log) = (Term(2), Config(2), LogState::Needed);
+        let (term, epoch, log) = (Term(2), Epoch(2), LogState::Needed);
         let members = world.members(&[1, 2]);
         let own = Own {
             term,
-            config,
+            epoch,
             members,
             log,
             flushed: Flushed::Unrecorded,

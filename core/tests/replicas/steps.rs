@@ -20,7 +20,7 @@ impl World {
         let members = self.members(nodes);
         let own = Own {
             term: Term(1),
-            config: Config(1),
+            epoch: Epoch(1),
             members,
             log: LogState::Needed,
             flushed: Flushed::Unrecorded,
@@ -62,22 +62,22 @@ impl World {
     }
 
     /// Asks everybody whom it needs, and fixes the tail, as ownership does (T2, T3). The former owner can write no more.
-    pub fn take_over(&mut self, owner: usize, former: &[usize], term: u32, config: u32) {
-        self.take_over_from(owner, former, term, config, &[]);
+    pub fn take_over(&mut self, owner: usize, former: &[usize], term: u32, epoch: u32) {
+        self.take_over_from(owner, former, term, epoch, &[]);
     }
 
     /// The same while the owners of these terms may still write (T5).
-    pub fn take_over_from(&mut self, owner: usize, former: &[usize], term: u32, config: u32, unfenced: &[u32]) {
-        let own = self.seal_all(owner, former, term, config);
+    pub fn take_over_from(&mut self, owner: usize, former: &[usize], term: u32, epoch: u32, unfenced: &[u32]) {
+        let own = self.seal_all(owner, former, term, epoch);
         self.begin_term(owner, Own { unfenced: unfenced.iter().map(|&term| Term(term)).collect(), ..own });
     }
 
     /// Seals the former members (T3): what the new owner is to begin with.
-    pub fn seal_all(&mut self, owner: usize, former: &[usize], term: u32, config: u32) -> Own {
+    pub fn seal_all(&mut self, owner: usize, former: &[usize], term: u32, epoch: u32) -> Own {
         self.order(owner, Order::Seal);
         let others: Vec<usize> = former.iter().copied().filter(|node| *node != owner).collect();
         for &node in &others {
-            self.order(node, Order::Remember { term: Term(term), config: Config(config) });
+            self.order(node, Order::Remember { term: Term(term), epoch: Epoch(epoch) });
             self.until("the term is remembered", |world| {
                 world.reported(node, |report| matches!(report, Report::Remembered { term: t, .. } if t.0 == term))
             });
@@ -88,7 +88,7 @@ impl World {
         let fetch = longest.map(|(held, node)| (self.own(node), held));
         Own {
             term: Term(term),
-            config: Config(config),
+            epoch: Epoch(epoch),
             members: self.members(former),
             log: LogState::Needed,
             flushed: Flushed::Unrecorded,
@@ -108,29 +108,29 @@ impl World {
     }
 
     /// Brings another node up to date and makes it a member.
-    pub fn learn_member(&mut self, owner: usize, members: &[usize], learner: usize, config: u32) {
+    pub fn learn_member(&mut self, owner: usize, members: &[usize], learner: usize, epoch: u32) {
         let who = self.own(learner);
         self.order(owner, Order::Learn(who));
         self.until("the learner is ready", |world| {
             world.reported(owner, |report| matches!(report, Report::LearnerReady { .. }))
         });
-        let config = Config(config);
+        let epoch = Epoch(epoch);
         let mut members = self.members(members);
         members.push(who);
         self.order(
             owner,
             Order::Propose {
-                proposal: config.0.into(),
-                config,
+                proposal: epoch.0.into(),
+                epoch,
                 members: members.clone(),
                 log: LogState::Needed,
                 flushed: Flushed::Unrecorded,
             },
         );
         self.until("the learner holds all that was acknowledged", |world| {
-            world.reported(owner, |report| *report == Report::Covered { proposal: config.0.into() })
+            world.reported(owner, |report| *report == Report::Covered { proposal: epoch.0.into() })
         });
-        self.order(owner, Order::Decide { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded });
+        self.order(owner, Order::Decide { epoch, members, log: LogState::Needed, flushed: Flushed::Unrecorded });
     }
 
     /// What an owner has acknowledged, every member holds.

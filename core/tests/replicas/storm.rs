@@ -15,7 +15,7 @@ use forebay_core::types::*;
 /// The coordinator's record, and what is not decided yet.
 struct Ruler {
     term: u32,
-    config: u32,
+    epoch: u32,
     members: Vec<Incarnation>,
     /// What may become its members, and, once that is covered, when the coordinator decides.
     proposed: Option<(Vec<Incarnation>, Option<u64>)>,
@@ -75,7 +75,7 @@ impl Storm {
         }
         world.found(0, &[0, 1, 2]);
         let members = world.members(&[0, 1, 2]);
-        let ruler = Ruler { term: 1, config: 1, members, proposed: None, proposals: 0, unfenced: Vec::new() };
+        let ruler = Ruler { term: 1, epoch: 1, members, proposed: None, proposals: 0, unfenced: Vec::new() };
         Storm { world, ruler, down_until: vec![0; 3], cut_until: vec![0; 3], take_overs: 0, changes: 0, pins_ended: 0 }
     }
 
@@ -143,10 +143,10 @@ impl Storm {
         self.ruler.unfenced.push((self.ruler.term, self.world.nodes[owner].late_until));
         // Whom it does not reach is left behind.
         self.ruler.term += 1;
-        self.ruler.config += 1;
+        self.ruler.epoch += 1;
         self.ruler.members = self.world.members(&candidates);
         let unfenced: Vec<u32> = self.ruler.unfenced.iter().map(|(term, _)| *term).collect();
-        self.world.take_over_from(next, &candidates, self.ruler.term, self.ruler.config, &unfenced);
+        self.world.take_over_from(next, &candidates, self.ruler.term, self.ruler.epoch, &unfenced);
         self.take_overs += 1;
     }
 
@@ -195,7 +195,7 @@ impl Storm {
         if let Some((members, _)) = self.ruler.proposed.take_if(|(_, at)| at.is_some_and(|at| at <= self.world.now)) {
             if !self.world.chance.percent(20) {
                 self.ruler.members = members;
-                self.ruler.config += 1;
+                self.ruler.epoch += 1;
                 self.changes += 1;
             }
             self.decide();
@@ -208,21 +208,21 @@ impl Storm {
     }
 
     fn propose(&mut self, members: Vec<Incarnation>) {
-        let config = Config(self.ruler.config + 1);
+        let epoch = Epoch(self.ruler.epoch + 1);
         self.ruler.proposed = Some((members.clone(), None));
         self.ruler.proposals += 1;
         let proposal = self.ruler.proposals;
         self.world.order(
             self.world.owner,
-            Order::Propose { proposal, config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+            Order::Propose { proposal, epoch, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
         );
     }
 
     fn decide(&mut self) {
-        let (config, members) = (Config(self.ruler.config), self.ruler.members.clone());
+        let (epoch, members) = (Epoch(self.ruler.epoch), self.ruler.members.clone());
         self.world.order(
             self.world.owner,
-            Order::Decide { config, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+            Order::Decide { epoch, members, log: LogState::Needed, flushed: Flushed::Unrecorded },
         );
     }
 

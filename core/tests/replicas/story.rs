@@ -52,7 +52,7 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
             0,
             Order::Propose {
                 proposal: 1,
-                config: Config(2),
+                epoch: Epoch(2),
                 members: members.clone(),
                 log: LogState::Needed,
                 flushed: Flushed::Unrecorded,
@@ -60,10 +60,7 @@ pub fn without_the_lost_member_a_write_is_acknowledged_only_when_the_backing_has
         );
         world.run_ms(500);
         assert_eq!(world.open(), 1, "an undecided change drops nobody (C4)");
-        world.order(
-            0,
-            Order::Decide { config: Config(2), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
-        );
+        world.order(0, Order::Decide { epoch: Epoch(2), members, log: LogState::Needed, flushed: Flushed::Unrecorded });
         world.until_answered();
         assert_eq!(world.backing[0][0], 1, "the backing has it");
         assert_eq!(world.status(0).reason, Reason::TooFewPeers);
@@ -97,16 +94,13 @@ pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_cop
             1,
             Order::Propose {
                 proposal: 1,
-                config: Config(3),
+                epoch: Epoch(3),
                 members: members.clone(),
                 log: LogState::Needed,
                 flushed: Flushed::Unrecorded,
             },
         );
-        world.order(
-            1,
-            Order::Decide { config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
-        );
+        world.order(1, Order::Decide { epoch: Epoch(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded });
         world.until_serving();
         assert_eq!((world.status(1).reason, world.status(1).requested), (Reason::TooFewPeers, Policy::Back));
         world.order(1, Order::Proven);
@@ -182,22 +176,22 @@ pub fn a_record_says_through_only_when_the_backing_has_synced_what_was_acknowled
         world.until_answered();
         assert_eq!(world.backing[0], [1; 8], "with too few members it was answered because the backing has it (A1)");
         world.until("a sync fails", |world| matches!(world.status(0).backing, BackingState::Failing(_)));
-        let (config, members) = (Config(2), world.members(&[0]));
+        let (epoch, members) = (Epoch(2), world.members(&[0]));
         world.order(
             0,
             Order::Propose {
-                proposal: config.0.into(),
-                config,
+                proposal: epoch.0.into(),
+                epoch,
                 members,
                 log: LogState::Through,
                 flushed: Flushed::Unrecorded,
             },
         );
         world.run_ms(3_000);
-        assert!(!world.reported(0, |report| *report == Report::Covered { proposal: config.0.into() }));
+        assert!(!world.reported(0, |report| *report == Report::Covered { proposal: epoch.0.into() }));
         world.syncs_fail = false;
         world.until("all is durable", |world| {
-            world.reported(0, |report| *report == Report::Covered { proposal: config.0.into() })
+            world.reported(0, |report| *report == Report::Covered { proposal: epoch.0.into() })
         });
     }
 }
@@ -388,14 +382,14 @@ pub fn a_member_takes_over_and_has_all_that_was_acknowledged() {
 pub fn messages_of_an_older_term_and_for_another_incarnation_are_refused() {
     let mut world = two(FAIR, [MEMORY, MEMORY]);
     let (old, new) = (world.own(0), world.own(1));
-    world.order(1, Order::Remember { term: Term(2), config: Config(5) });
+    world.order(1, Order::Remember { term: Term(2), epoch: Epoch(5) });
     world.run_ms(10);
     assert!(world.write(0, 8));
     world.run_ms(100);
     assert_eq!(world.open(), 1, "the member listens to no older term (S1)");
-    assert!(world.reported(0, |report| matches!(report, Report::Outdated { term: Term(2), config: Config(5) })));
+    assert!(world.reported(0, |report| matches!(report, Report::Outdated { term: Term(2), epoch: Epoch(5) })));
     let other = Incarnation { life: new.life + 1, ..new };
-    let envelope = Envelope { volume: [7; 16], term: Term(2), config: Config(5), from: old, to: other };
+    let envelope = Envelope { volume: [7; 16], term: Term(2), epoch: Epoch(5), from: old, to: other };
     let held = world.status(1).held;
     let mark = Mark { number: MarkNumber(9), ..Mark::default() };
     world.hand(1, Event::Peer { envelope, message: LogMessage::Mark(mark), payload: Vec::new() });
@@ -478,7 +472,7 @@ pub fn a_log_that_is_longer_than_the_new_terms_tail_is_refused() {
     world.nodes[2].cut_off = false;
     world.order(
         1,
-        Order::Propose { proposal: 3, config: Config(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
+        Order::Propose { proposal: 3, epoch: Epoch(3), members, log: LogState::Needed, flushed: Flushed::Unrecorded },
     );
     world.run_ms(20);
     let refused =

@@ -49,7 +49,7 @@ fn pin(above: u64, through: u64) -> Pin {
 }
 
 fn standing(committed: u64, mark: Mark) -> Standing {
-    Standing { config: Config(1), agreed: true, committed: Lsn(committed), mark }
+    Standing { epoch: Epoch(1), agreed: true, committed: Lsn(committed), mark }
 }
 
 /// A tier with these records, all of them durable, and a checkpoint.

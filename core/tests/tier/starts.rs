@@ -10,7 +10,7 @@ fn standing() -> Standing {
     let part = Part { block: BlockIndex(8), blocks: 3 };
     let pin = Pin { term: Term(3), above: Lsn(0), through: Lsn(0), part };
     let mark = Mark { number: MarkNumber(12), part, size_bytes: 1 << 20, pins: vec![pin], ..Mark::default() };
-    Standing { config: Config(4), agreed: true, committed: Lsn(2), mark }
+    Standing { epoch: Epoch(4), agreed: true, committed: Lsn(2), mark }
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Commands of transcripts about nodes. Nodes are `n1`, `n2` and so on; requests go to the owner.
 
-use crate::Stand;
 use crate::trace::Trace;
 use crate::weather::FAIR;
-use crate::words;
 use crate::world::*;
+use crate::{Stand, words};
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::message::*;
@@ -87,31 +86,31 @@ impl Cluster {
         self.trace.line(self.world.now, text);
     }
 
-    /// `members CONFIG NODE... [flushed held|durable]`: of a proposal or a decision.
-    fn members(&self, words: &[&str]) -> (Config, Vec<Incarnation>, Flushed) {
+    /// `members EPOCH NODE... [flushed held|durable]`: of a proposal or a decision.
+    fn members(&self, words: &[&str]) -> (Epoch, Vec<Incarnation>, Flushed) {
         let (words, promised) = split(words, "flushed");
-        let config = Config(number(words[0]) as u32);
-        (config, self.world.members(&nodes(&words[1..])), flushed(promised.first()))
+        let epoch = Epoch(number(words[0]) as u32);
+        (epoch, self.world.members(&nodes(&words[1..])), flushed(promised.first()))
     }
 
     fn propose(&mut self, words: &[&str]) {
-        let (config, members, flushed) = self.members(words);
+        let (epoch, members, flushed) = self.members(words);
         let (owner, log) = (self.world.owner, LogState::Needed);
-        self.world.order(owner, Order::Propose { proposal: config.0.into(), config, members, log, flushed });
+        self.world.order(owner, Order::Propose { proposal: epoch.0.into(), epoch, members, log, flushed });
     }
 
     fn decide(&mut self, words: &[&str]) {
-        let (config, members, flushed) = self.members(words);
+        let (epoch, members, flushed) = self.members(words);
         let owner = self.world.owner;
-        self.world.order(owner, Order::Decide { config, members, log: LogState::Needed, flushed });
+        self.world.order(owner, Order::Decide { epoch, members, log: LogState::Needed, flushed });
     }
 
-    /// `NODE term TERM config CONFIG members NODE... [unfenced TERM...]`: what was sealed decides watermark and tail.
+    /// `NODE term TERM epoch EPOCH members NODE... [unfenced TERM...]`: what was sealed decides watermark and tail.
     fn take_over(&mut self, words: &[&str]) {
         let (words, unfenced) = split(words, "unfenced");
-        let [who, "term", term, "config", config, "members", members @ ..] = words else { panic!("{words:?}") };
+        let [who, "term", term, "epoch", epoch, "members", members @ ..] = words else { panic!("{words:?}") };
         let (owner, members) = (node(who), nodes(members));
-        let own = self.world.seal_all(owner, &members, number(term) as u32, number(config) as u32);
+        let own = self.world.seal_all(owner, &members, number(term) as u32, number(epoch) as u32);
         let unfenced = unfenced.iter().map(|term| Term(number(term) as u32)).collect();
         let own = Own { unfenced, ..own };
         self.say(format!("{who} owns {}", words::own(&own)));
@@ -122,8 +121,8 @@ impl Cluster {
     fn stray(&mut self, from: usize, to: usize) {
         let figures = self.world.figures(to);
         let to = Incarnation { life: self.world.own(to).life + 1, ..self.world.own(to) };
-        let (term, config) = (figures.term, figures.config);
-        let envelope = Envelope { volume: [7; 16], term, config, from: self.world.own(from), to };
+        let (term, epoch) = (figures.term, figures.epoch);
+        let envelope = Envelope { volume: [7; 16], term, epoch, from: self.world.own(from), to };
         let message = LogMessage::Mark(Mark { number: MarkNumber(99), ..Mark::default() });
         self.say(words::message("->", &envelope, &Message::Log(message.clone())));
         self.world.hand(to.node.0 as usize - 1, Event::Peer { envelope, message, payload: Vec::new() });
@@ -191,9 +190,9 @@ impl Cluster {
             ["learn", who] => self.world.order(owner, Order::Learn(self.world.own(node(who)))),
             ["propose", words @ ..] => self.propose(words),
             ["decide", words @ ..] => self.decide(words),
-            ["remember", who, term, config] => {
-                let (term, config) = (Term(number(term) as u32), Config(number(config) as u32));
-                self.world.order(node(who), Order::Remember { term, config });
+            ["remember", who, term, epoch] => {
+                let (term, epoch) = (Term(number(term) as u32), Epoch(number(epoch) as u32));
+                self.world.order(node(who), Order::Remember { term, epoch });
             }
             ["stray", from, to] => self.stray(node(from), node(to)),
             ["take-over", words @ ..] => self.take_over(words),

@@ -1,9 +1,8 @@
 //! Commands of transcripts about what a start makes of a tier. One volume, without other nodes; its backing never gets ready, so
 //! everything stays in the log. The device does at once what it is asked.
 
-use crate::Stand;
 use crate::stand::{BLOCK, ID, Life, at, layout};
-use crate::words;
+use crate::{Stand, words};
 use forebay_core::api::*;
 use forebay_core::format::*;
 use forebay_core::status::Phase;

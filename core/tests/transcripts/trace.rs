@@ -58,7 +58,7 @@ fn far(now: u64, volume: &Volume) -> Vec<String> {
     let (status, figures) = (volume.status(Instant(now)), volume.figures());
     let mut far = vec![
         words::phase(status.phase),
-        format!("t{} c{}", figures.term, figures.config),
+        format!("t{} c{}", figures.term, figures.epoch),
         format!("accepted {}", figures.accepted),
         format!("held {}", figures.held),
     ];

@@ -99,16 +99,16 @@ pub fn refusal(why: Refusal) -> &'static str {
     }
 }
 
-/// Of whom, for whom, in which term and config, and what it says. `arrow` tells whether it arrives.
+/// Of whom, for whom, in which term and epoch, and what it says. `arrow` tells whether it arrives.
 pub fn message(arrow: &str, envelope: &Envelope, message: &Message) -> String {
-    let Envelope { term, config, from, to, .. } = envelope;
+    let Envelope { term, epoch, from, to, .. } = envelope;
     let life = if to.life == 0 { String::new() } else { format!(" life {}", to.life) };
     let what = match message {
         Message::Log(message) => log_message(message, *term),
         Message::Refused { why } => format!("Refused: {}", refusal(*why)),
         Message::Ownership(_) => unreachable!("volumes alone send none"),
     };
-    format!("{} {arrow} {}{life}  t{term} c{config}  {what}", node(from.node), node(to.node))
+    format!("{} {arrow} {}{life}  t{term} e{epoch}  {what}", node(from.node), node(to.node))
 }
 
 /// What lies in sectors, by block where it is a whole one: `#7` is the content of the seventh write, `zeros` that of none.
@@ -151,7 +151,7 @@ pub fn io_error(error: IoError) -> &'static str {
 
 pub fn report(report: &Report) -> String {
     match report {
-        Report::Remembered { term, config } => format!("remembers t{term} c{config}"),
+        Report::Remembered { term, epoch } => format!("remembers t{term} e{epoch}"),
         Report::Agreed { term } => format!("all agree on the tail of t{term}"),
         Report::PeerFailed { peer, why } => {
             let why = match why {
@@ -164,7 +164,7 @@ pub fn report(report: &Report) -> String {
         Report::LearnerReady { peer } => format!("learner {} is ready", node(peer.node)),
         Report::Covered { proposal } => format!("proposal {proposal} is covered"),
         Report::Quiet => "quiet".into(),
-        Report::Outdated { term, config } => format!("somebody knows t{term} c{config}"),
+        Report::Outdated { term, epoch } => format!("somebody knows t{term} e{epoch}"),
         Report::Grown(bytes) => format!("all have room for {bytes} bytes"),
         Report::PinsEnded => "pins have ended".into(),
         Report::TierFailed { answers } => format!("the tier has failed, and it answers: {answers}"),
@@ -179,6 +179,6 @@ pub fn own(own: &Own) -> String {
         own.fetch.map_or(String::new(), |(from, end)| format!(", fetches up to {end} from {}", node(from.node)));
     let terms: Vec<String> = own.unfenced.iter().map(|term| format!("t{term}")).collect();
     let unfenced = if terms.is_empty() { String::new() } else { format!(", unfenced {}", terms.join(" ")) };
-    let (term, config, members, watermark) = (own.term, own.config, nodes(&own.members), own.watermark);
-    format!("t{term} c{config}, members {members}, watermark {watermark}{fetch}{unfenced}")
+    let (term, epoch, members, watermark) = (own.term, own.epoch, nodes(&own.members), own.watermark);
+    format!("t{term} e{epoch}, members {members}, watermark {watermark}{fetch}{unfenced}")
 }

@@ -303,7 +303,7 @@ fn unproven_fence(node: &str, days: Option<u64>, folder: &str) -> Finding {
         number: None,
         remedies: vec![Remedy::Explain {
             what: Sentence::new("bmc.fence-remedy").with("node", node),
-            command: Some(format!("forebay node fence-test --agent AGENT --node {node} --power-off")),
+            command: Some(format!("forebay node fence-check --agent AGENT --node {node} --power-off")),
         }],
     }
 }

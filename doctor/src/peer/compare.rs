@@ -2,7 +2,7 @@
 //!
 //! Invariant: what only one side could tell is no finding about the other one.
 
-use super::{BothSides, Channel, End, Interface, Probe, Side, Silence, Tcp};
+use super::{BothEnds, Channel, End, Interface, LinkEnd, Probe, Silence, Tcp};
 use crate::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity};
 use crate::matrix::report::table;
 use crate::report::{FineSaid, Hidden, Report, Said};
@@ -53,7 +53,7 @@ pub struct Compared {
 
 impl Compared {
     /// The comparison as text for people.
-    pub fn text(&self, sides: &BothSides, language: Language) -> String {
+    pub fn text(&self, sides: &BothEnds, language: Language) -> String {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let head = vec![sides.here.node.clone(), sides.peer.clone(), word("peer.path"), word("peer.verdict")];
         let row =
@@ -74,10 +74,10 @@ impl Compared {
 /// One direction of a pair: from an end to the other.
 #[derive(Clone, Copy)]
 struct Way<'a> {
-    from: &'a Side,
+    from: &'a LinkEnd,
     end: &'a End,
     to_name: &'a str,
-    to: Option<(&'a Side, &'a End)>,
+    to: Option<(&'a LinkEnd, &'a End)>,
 }
 
 impl<'a> Way<'a> {
@@ -134,7 +134,7 @@ impl<'a> Way<'a> {
     }
 }
 
-fn carries<'a>(side: &'a Side, end: &End) -> Option<&'a Interface> {
+fn carries<'a>(side: &'a LinkEnd, end: &End) -> Option<&'a Interface> {
     side.looked.interface(end.leaves_by.as_ref().or(end.interface.as_ref())?)
 }
 
@@ -147,14 +147,14 @@ fn explain(what: Sentence, command: Option<String>) -> Remedy {
 }
 
 struct Comparing<'a> {
-    sides: &'a BothSides,
+    sides: &'a BothEnds,
     findings: Vec<Finding>,
     fine: Vec<(u8, Sentence)>,
     hidden: Vec<(String, Sentence)>,
 }
 
 /// Compares, and says what was found in a language.
-pub fn compare(sides: &BothSides, language: Language) -> Compared {
+pub fn compare(sides: &BothEnds, language: Language) -> Compared {
     let mut comparing = Comparing { sides, findings: Vec::new(), fine: Vec::new(), hidden: Vec::new() };
     let mut pairs = Vec::new();
     comparing.silence();
@@ -168,7 +168,7 @@ pub fn compare(sides: &BothSides, language: Language) -> Compared {
     comparing.ways();
     comparing.clocks();
     comparing.unseen();
-    let said = |(here, there, worst): (&End, Option<(&Side, &End)>, Option<Severity>)| {
+    let said = |(here, there, worst): (&End, Option<(&LinkEnd, &End)>, Option<Severity>)| {
         let key = match worst {
             Some(Severity::Error) => "severity.error",
             Some(Severity::Warning) => "severity.warning",
@@ -187,11 +187,11 @@ pub fn compare(sides: &BothSides, language: Language) -> Compared {
     Compared { pairs, report: comparing.report(language) }
 }
 
-fn end_of<'a>(side: &'a Side, other: &End) -> Option<&'a End> {
+fn end_of<'a>(side: &'a LinkEnd, other: &End) -> Option<&'a End> {
     side.looked.ends.iter().find(|end| end.pair.seen_from_there() == other.pair)
 }
 
-fn show_end(side: &Side, end: &End) -> String {
+fn show_end(side: &LinkEnd, end: &End) -> String {
     let nic = carries(side, end);
     let mut parts = vec![end.pair.own.to_string()];
     parts.extend(nic.map(|nic| nic.name.clone()));
@@ -201,7 +201,7 @@ fn show_end(side: &Side, end: &End) -> String {
     parts.join(" ")
 }
 
-fn show_path(sides: &BothSides, here: &End, there: Option<(&Side, &End)>, language: Language) -> String {
+fn show_path(sides: &BothEnds, here: &End, there: Option<(&LinkEnd, &End)>, language: Language) -> String {
     let mut parts = Vec::new();
     let key = channel_of(sides, here).map(|(_, channel)| if channel.up { "peer.up" } else { "peer.down" });
     parts.extend(key.map(|key| say(language, &Sentence::new(key))));
@@ -216,7 +216,7 @@ fn show_path(sides: &BothSides, here: &End, there: Option<(&Side, &End)>, langua
 }
 
 /// The channel of a pair, by the node that begins it; the other one does not know of those that are down.
-fn channel_of<'a>(sides: &'a BothSides, here: &End) -> Option<(&'a Side, &'a Channel)> {
+fn channel_of<'a>(sides: &'a BothEnds, here: &End) -> Option<(&'a LinkEnd, &'a Channel)> {
     let (side, pair) = match here.pair.calls {
         true => (&sides.here, here.pair),
         false => (sides.there.as_ref()?, here.pair.seen_from_there()),
@@ -306,7 +306,7 @@ impl Comparing<'_> {
         }
     }
 
-    fn pair(&mut self, here: &End, there: Option<(&Side, &End)>) {
+    fn pair(&mut self, here: &End, there: Option<(&LinkEnd, &End)>) {
         let sides = self.sides;
         let out = Way { from: &sides.here, end: here, to_name: &sides.peer, to: there };
         let before = self.findings.len();
@@ -357,7 +357,7 @@ impl Comparing<'_> {
             (true, false) | (false, true) => "peer.mptcp-one",
             (false, false) => return,
         };
-        let side = |side: &Side| Evidence::new(format!("{}: [cluster] mptcp", side.node), side.wants_multipath);
+        let side = |side: &LinkEnd| Evidence::new(format!("{}: [cluster] mptcp", side.node), side.wants_multipath);
         let evidence = vec![side(&self.sides.here), side(there)];
         let (one, other) = if wants.0 { (&out.from.node, &there.node) } else { (&there.node, &out.from.node) };
         let text = out.words(key).with("one", one).with("other", other);

@@ -181,7 +181,7 @@ pub struct Channel {
 /// What one node sees of the links to another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Side {
+pub struct LinkEnd {
     /// Name of the node that has looked.
     pub node: String,
     /// Version of the program that has looked.
@@ -221,14 +221,14 @@ pub enum Silence {
 
 /// What is known of the links between this node and another one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct BothSides {
+pub struct BothEnds {
     /// Name of the other node.
     pub peer: String,
     /// What this node sees.
-    pub here: Side,
+    pub here: LinkEnd,
     /// What the other one sees.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub there: Option<Side>,
+    pub there: Option<LinkEnd>,
     /// Why there is nothing of the other one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub silence: Option<Silence>,

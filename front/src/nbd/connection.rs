@@ -30,7 +30,7 @@ use core::num::NonZeroU32;
 use forebay_core::api::{Pieces, Request, RequestError};
 use forebay_core::roles::Client;
 use forebay_core::types::*;
-use forebay_io::past_cache;
+use forebay_io::nontemporal_copy;
 use forebay_io::socket::{Moved, VECTORS_MAX};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -171,7 +171,7 @@ fn place<B: Backend + ?Sized>(backend: &B, frame: FrameId, block: BlockIndex, fr
     if bytes.len() == BLOCK {
         // SAFETY: the connection has taken the frame and not handed it in: it is as long as a block and nothing else
         // refers to it. `receive` settles before it ends.
-        unsafe { past_cache::copy(bytes, start) };
+        unsafe { nontemporal_copy::copy(bytes, start) };
         return backend.checksum(block, SectorMask::FULL, bytes);
     }
     let (first, to) = (from as usize, from as usize + bytes.len());
@@ -385,7 +385,7 @@ impl Connection {
     pub fn receive<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
         if self.phase == Phase::Open {
             self.receive_rounds(backend, scratch, now);
-            past_cache::settle();
+            nontemporal_copy::settle();
         }
     }
 

@@ -875,7 +875,7 @@ struct Voice {
 }
 
 impl Voice {
-    fn say(&self, news: News) {
+    fn publish(&self, news: News) {
         // Where nobody listens any more the client is gone; a full bell is ringing already.
         let _ = self.tell.send(news);
         let _ = (&self.ringer).write(&[1]);
@@ -891,13 +891,13 @@ fn keep(uri: &NbdUri, before: &Export, late_from: Option<Instant>, voice: &Voice
     loop {
         match handshake::connect(uri).and_then(|connected| same(before, connected)) {
             Ok(connected) => {
-                voice.say(News::Connected(connected));
+                voice.publish(News::Connected(connected));
                 break;
             }
             Err(error) => {
                 let why = error.to_string();
                 if why != said {
-                    voice.say(News::Failed(why.clone()));
+                    voice.publish(News::Failed(why.clone()));
                     said = why;
                 }
             }
@@ -905,7 +905,7 @@ fn keep(uri: &NbdUri, before: &Export, late_from: Option<Instant>, voice: &Voice
         let left = PATIENCE.saturating_sub(lost.elapsed());
         if patient && left.is_zero() {
             patient = false;
-            voice.say(News::PatienceOver);
+            voice.publish(News::PatienceOver);
         }
         if over(if patient { pause.min(left) } else { pause }) {
             return;
@@ -915,7 +915,7 @@ fn keep(uri: &NbdUri, before: &Export, late_from: Option<Instant>, voice: &Voice
     if let Some(from) = late_from {
         let quiet = Duration::from_nanos(uri.quiet.0);
         if !over(quiet.saturating_sub(from.elapsed())) {
-            voice.say(News::QuietOver);
+            voice.publish(News::QuietOver);
         }
     }
 }

@@ -17,13 +17,12 @@
 use crate::file::DeviceFile;
 use crate::folder::{FileKind, Held};
 use forebay_core::cluster::NodeId;
-use std::fmt;
 use std::fs::File;
-use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 /// Most times that a device is asked again because it had news of its own to tell first (a unit attention), or
 /// because the expelled registers anew.

@@ -2,8 +2,7 @@
 
 use forebay_core::wire::Rejection;
 use rustls::{CertificateError, Error as TlsFailure, InvalidMessage};
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 /// Why a channel was not begun, or has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]

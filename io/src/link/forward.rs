@@ -4,10 +4,9 @@
 //! Who calls blocks, on a thread of its own; who is called has got the hello by its [`Door`](super::Door). No request leaves
 //! before the owner's `Entered` has come: rule F1 of `docs/protocol.md` leans on that.
 
-use super::begin_call;
 use super::failure::Failure;
 use super::greeting::{Arrival, HelloReader, Identity, meet};
-use super::{AddressPair, Security};
+use super::{AddressPair, Security, begin_call};
 use crate::channel::Channel;
 use crate::socket::{Moved, vector};
 use forebay_core::cluster::NodeId;
@@ -44,7 +43,7 @@ pub fn call_owner(
     if let Security::Tls(tls) = security {
         channel.start_tls(tls.call(name).map_err(|error| Failure::Tls(error.to_string()))?);
     }
-    say(&mut channel, &ChannelFrame::Hello(identity.forward_hello(volume)))?;
+    send(&mut channel, &ChannelFrame::Hello(identity.forward_hello(volume)))?;
     let mut reader = HelloReader::default();
     while meet(&mut reader, &mut channel, identity, Some((name, Some(node))))?.is_none() {
         wait_for(&mut channel, until)?;
@@ -60,8 +59,8 @@ impl Arrival {
         let volume = hello.volume.ok_or(Failure::Malformed("hello: of no volume"))?;
         // What is found only when a client waits is found soon enough; what is never found would be kept for ever.
         notice_lost_paths(socket2::SockRef::from(&channel.socket())).map_err(|error| Failure::Socket(error.kind()))?;
-        say(&mut channel, &ChannelFrame::Hello(identity.forward_hello(volume)))?;
-        say(&mut channel, &ChannelFrame::Entered(entered))?;
+        send(&mut channel, &ChannelFrame::Hello(identity.forward_hello(volume)))?;
+        send(&mut channel, &ChannelFrame::Entered(entered))?;
         Ok(channel)
     }
 }
@@ -84,7 +83,7 @@ fn notice_lost_paths(socket: socket2::SockRef<'_>) -> io::Result<()> {
 }
 
 /// A fresh socket takes these few bytes; a TLS session keeps them until its handshake is done.
-fn say(channel: &mut Channel, frame: &ChannelFrame) -> Result<(), Failure> {
+fn send(channel: &mut Channel, frame: &ChannelFrame) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
     // SAFETY: the vector names `bytes`, which lives through the call.

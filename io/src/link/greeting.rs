@@ -175,7 +175,7 @@ pub(super) fn meet(
         Ok(None) => return Ok(None),
         Err(why) => {
             if let Failure::Malformed(_) = why {
-                say_goodbye(channel, Rejection::Malformed);
+                send_goodbye(channel, Rejection::Malformed);
             }
             return Err(why);
         }
@@ -185,14 +185,14 @@ pub(super) fn meet(
     match objection {
         None => Ok(Some(hello)),
         Some(why) => {
-            say_goodbye(channel, why);
+            send_goodbye(channel, why);
             Err(Failure::Refused(why))
         }
     }
 }
 
 /// Sends a refusal, if the socket takes it now, and ends the connection.
-pub(super) fn say_goodbye(channel: &mut Channel, why: Rejection) {
+pub(super) fn send_goodbye(channel: &mut Channel, why: Rejection) {
     let mut bytes = Vec::new();
     ChannelFrame::Refusal(why).encode(&mut bytes);
     // SAFETY: the vector names `bytes`, which lives through the call. Who does not take it now never learns.
@@ -243,7 +243,7 @@ impl Arrival {
 
     /// Tells the node why it is not let in, and ends the connection.
     pub fn refuse(mut self, why: Rejection) {
-        say_goodbye(&mut self.channel, why);
+        send_goodbye(&mut self.channel, why);
     }
 }
 

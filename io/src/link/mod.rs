@@ -5,7 +5,7 @@
 //!            ^ a dead channel's messages                        duplicates are dropped by their numbers
 //! ```
 //!
-//! A *channel* is one TCP connection between one address of each node ([`live`]); the bytes on it are
+//! A *channel* is one TCP connection between one address of each node ([`connection`]); the bytes on it are
 //! `forebay_core::wire`, and `docs/protocol.md` draws them. Messages go by the channel where they are predicted to arrive
 //! first ([`schedule`]), each when its socket takes more, so that unequal links add up.
 //!
@@ -25,12 +25,12 @@
 //! Left to others: what messages mean and when they are sent again (core), which addresses there are (node).
 
 mod compress;
+mod compression_policy;
+mod connection;
 mod failure;
 mod forward;
-mod govern;
 mod greeting;
-mod ledger;
-mod live;
+mod inflight;
 mod multipath;
 mod pace;
 mod place;
@@ -38,11 +38,11 @@ mod schedule;
 mod security;
 mod status;
 
+pub use compression_policy::{Compression, CompressionStatus, Decision, WhyOff};
+pub use connection::Counts;
 pub use failure::Failure;
 pub use forward::{CALL_TIME_MAX, call_owner};
-pub use govern::{Compression, CompressionStatus, Decision, WhyOff};
 pub use greeting::{Arrival, Door, GREETING_MAX, Identity, TurnedAway, VISITORS_MAX};
-pub use live::Counts;
 pub use multipath::listen;
 pub use place::Place;
 pub use security::{PeerTls, Security};
@@ -53,14 +53,14 @@ use crate::channel::Channel;
 use crate::reactor::{Interest, Reactor};
 use crate::socket::{Moved, VECTORS_MAX, vector};
 use compress::Packer;
+use compression_policy::CompressionPolicy;
+use connection::{Connection, Desk};
 use forebay_core::cluster::NodeId;
 use forebay_core::message::{Envelope, LogMessage, Message, OwnershipMessage};
 use forebay_core::types::{Duration, FrameId, Instant, Payload};
 use forebay_core::wire::*;
-use govern::Governor;
 use greeting::HelloReader;
-use ledger::{Inbox, Outbox, Way};
-use live::{Desk, Live};
+use inflight::{Inbox, Outbox, Way};
 use schedule::{Outlook, choose};
 use socket2::Socket;
 use std::collections::VecDeque;
@@ -92,7 +92,7 @@ const OVERDUE_MAX: usize = 4;
 /// Rounds of giving messages to channels and sending them in one turn.
 const ROUNDS_MAX: usize = 8;
 /// Messages that wait for a channel beyond which no more are taken, whatever their bytes.
-const WAITING_MAX: usize = ledger::OPEN_MAX;
+const WAITING_MAX: usize = inflight::OPEN_MAX;
 
 /// The part of a node that messages are for.
 pub trait Receiver {
@@ -198,7 +198,7 @@ enum State {
     Down { again_at: Option<Instant> },
     Calling { socket: Socket },
     Greeting { channel: Channel, reader: HelloReader },
-    Up(Box<Live>),
+    Up(Box<Connection>),
 }
 
 struct Slot {
@@ -222,14 +222,14 @@ impl Slot {
         Slot { pair, address, state, since: now, why, pause, resent: 0, failures: 0, traffic: (0, 0) }
     }
 
-    fn live(&self) -> Option<&Live> {
+    fn connection(&self) -> Option<&Connection> {
         match &self.state {
             State::Up(live) => Some(live),
             State::Down { .. } | State::Calling { .. } | State::Greeting { .. } => None,
         }
     }
 
-    fn live_mut(&mut self) -> Option<&mut Live> {
+    fn live_mut(&mut self) -> Option<&mut Connection> {
         match &mut self.state {
             State::Up(live) => Some(live),
             State::Down { .. } | State::Calling { .. } | State::Greeting { .. } => None,
@@ -263,7 +263,7 @@ pub struct Link {
     outbox: Outbox,
     inbox: Inbox,
     packer: Packer,
-    governor: Governor,
+    compression: CompressionPolicy,
     counts: Counts,
     given_up: u64,
     hot: Box<[u8]>,
@@ -287,7 +287,7 @@ impl Link {
         let calls = config.identity.name < config.peer;
         let slots = config.pairs.iter().filter(|_| calls).map(|pair| Slot::new(Some(*pair), now)).collect();
         Ok(Link {
-            governor: Governor::new(config.compression, now),
+            compression: CompressionPolicy::new(config.compression, now),
             config,
             slots,
             peer: None,
@@ -328,7 +328,7 @@ impl Link {
 
     /// Whether anything can be sent.
     pub fn is_up(&self) -> bool {
-        self.slots.iter().any(|slot| slot.live().is_some())
+        self.slots.iter().any(|slot| slot.connection().is_some())
     }
 
     /// Bytes of further messages that are taken now.
@@ -372,7 +372,7 @@ impl Link {
     /// it is released. What was begun to be sent is read until it is released as well.
     pub fn forget_volume(&mut self, volume: &[u8; 16]) {
         self.outbox.forget(volume);
-        self.governor.forget(volume);
+        self.compression.forget(volume);
         self.slots.iter_mut().filter_map(Slot::live_mut).for_each(|live| live.forget(volume));
     }
 
@@ -432,7 +432,7 @@ impl Link {
                 State::Greeting { .. } => self.fail(reactor, receiver, index, Failure::TooSlow, now),
                 State::Up(_) => {
                     let mut others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
-                    let well = others.any(|(_, slot)| slot.live().is_some_and(|live| live.is_well(now)));
+                    let well = others.any(|(_, slot)| slot.connection().is_some_and(|live| live.is_well(now)));
                     let live = self.slots[index].live_mut().expect("it is up");
                     if let Err(why) = live.look(well, now) {
                         self.fail(reactor, receiver, index, why, now);
@@ -440,7 +440,7 @@ impl Link {
                 }
             }
         }
-        if self.slots.iter().filter_map(Slot::live).any(|live| live.is_suspect(now)) {
+        if self.slots.iter().filter_map(Slot::connection).any(|live| live.is_suspect(now)) {
             self.slots.iter_mut().filter_map(Slot::live_mut).for_each(|live| live.ask(now));
         }
         self.give_overdue(now);
@@ -454,7 +454,7 @@ impl Link {
             }
         }
         self.unsent = false;
-        let tries = self.governor.status().tries;
+        let tries = self.compression.status().tries;
         for round in 1..=ROUNDS_MAX {
             self.give_urgent(now);
             let given = self.give_bulk(now);
@@ -463,7 +463,7 @@ impl Link {
                 break;
             }
             // Packing takes milliseconds: one payload in a turn, or what else the shard has to do would wait for many.
-            let packed = self.governor.status().tries > tries;
+            let packed = self.compression.status().tries > tries;
             if packed || round == ROUNDS_MAX {
                 self.unsent = true;
                 break;
@@ -525,11 +525,11 @@ impl Link {
         for _ in 0..OVERDUE_MAX {
             let outlooks = self.outlooks(true);
             let is_prompt = |index: usize| {
-                self.slots[index].live().is_some_and(|live| now - live.heard_at() < PROMPT && live.is_ready())
+                self.slots[index].connection().is_some_and(|live| now - live.heard_at() < PROMPT && live.is_ready())
             };
             let prompt: Vec<(usize, Outlook)> = outlooks.into_iter().filter(|(index, _)| is_prompt(*index)).collect();
             let bits = prompt.iter().fold(0, |bits, (index, _)| bits | 1 << index);
-            let Some(sequence) = self.outbox.overdue(live::STALL_MAX, bits, now) else { return };
+            let Some(sequence) = self.outbox.overdue(connection::STALL_MAX, bits, now) else { return };
             let bytes = self.outbox.get(sequence).map_or(0, |message| message.bytes());
             let all: Vec<Outlook> = prompt.iter().map(|(_, outlook)| *outlook).collect();
             let Some(index) = choose(&all, bytes, 0).map(|chosen| prompt[chosen].0) else { return };
@@ -543,7 +543,7 @@ impl Link {
     /// True: a channel has got something.
     fn give_bulk(&mut self, now: Instant) -> bool {
         let mut given = false;
-        let tries = self.governor.status().tries;
+        let tries = self.compression.status().tries;
         while let Some((message, again)) = self.outbox.next(false) {
             let bytes = message.bytes();
             let outlooks = self.outlooks(false);
@@ -551,7 +551,7 @@ impl Link {
             let backlog = self.outbox.backlog() - bytes;
             let Some(index) = choose(&all, bytes, backlog).map(|chosen| outlooks[chosen].0) else { return given };
             let packed = match self.outbox.next(false) {
-                Some((message, false)) => self.governor.pack(&mut self.packer, message.volume, &message.payload),
+                Some((message, false)) => self.compression.pack(&mut self.packer, message.volume, &message.payload),
                 Some((_, true)) | None => None,
             };
             let sequence = self.outbox.assign(false, 1 << index, packed, now);
@@ -560,7 +560,7 @@ impl Link {
             slot.resent += u64::from(again);
             slot.live_mut().expect("only living ones were looked at").carry(sequence, bytes, false);
             given = true;
-            if self.governor.status().tries > tries {
+            if self.compression.status().tries > tries {
                 return given;
             }
         }
@@ -572,21 +572,21 @@ impl Link {
 
     /// Tells the governor how the wire is.
     fn see(&mut self, now: Instant) {
-        let mut living = self.slots.iter().filter_map(Slot::live);
-        let bound = self.outbox.backlog() > 0 && living.clone().count() > 0 && !living.any(Live::is_ready);
-        let wire = self.slots.iter().filter_map(Slot::live).filter_map(|live| live.pace.rate()).sum();
-        self.governor.see(now, bound, wire);
+        let mut living = self.slots.iter().filter_map(Slot::connection);
+        let bound = self.outbox.backlog() > 0 && living.clone().count() > 0 && !living.any(Connection::is_ready);
+        let wire = self.slots.iter().filter_map(Slot::connection).filter_map(|live| live.pace.rate()).sum();
+        self.compression.see(now, bound, wire);
     }
 
     /// Of each living channel. What is urgent is taken by every one at any time.
     fn outlooks(&self, urgent: bool) -> Vec<(usize, Outlook)> {
-        let outlook = |live: &Live| Outlook {
+        let outlook = |live: &Connection| Outlook {
             ready: urgent || live.is_ready(),
             in_flight: live.in_flight(),
             rate: live.pace.rate(),
             round_trip: live.pace.round_trip_min(),
         };
-        let living = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.live()?)));
+        let living = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.connection()?)));
         living.map(|(index, live)| (index, outlook(live))).collect()
     }
 
@@ -646,7 +646,7 @@ impl Link {
         // The connection may have failed; whatever it was, it is not watched under its old interest any more.
         let fd = socket.as_raw_fd();
         let outcome = match socket.take_error() {
-            Ok(None) => self.say_hello(socket, index),
+            Ok(None) => self.send_hello(socket, index),
             Ok(Some(error)) | Err(error) => Err(Failure::Connect(error.kind())),
         };
         match outcome {
@@ -663,7 +663,7 @@ impl Link {
         }
     }
 
-    fn say_hello(&self, socket: Socket, index: usize) -> Result<Channel, Failure> {
+    fn send_hello(&self, socket: Socket, index: usize) -> Result<Channel, Failure> {
         let mut channel = Channel::plain(socket.into());
         if let Security::Tls(tls) = &self.config.security {
             let session = tls.call(&self.config.peer).map_err(|error| Failure::Tls(error.to_string()))?;
@@ -731,7 +731,7 @@ impl Link {
             None
         };
         if let Some(why) = objection {
-            greeting::say_goodbye(&mut channel, why);
+            greeting::send_goodbye(&mut channel, why);
             return Err(Failure::Refused(why));
         }
         self.put_hello(&mut channel, index)?;
@@ -757,7 +757,7 @@ impl Link {
     /// Another machine uses the name of one that is alive.
     fn is_second(&self, hello: &Hello, now: Instant) -> bool {
         let Some(peer) = &self.peer else { return false };
-        let heard = self.slots.iter().filter_map(Slot::live).any(|live| now - live.heard_at() < ALIVE);
+        let heard = self.slots.iter().filter_map(Slot::connection).any(|live| now - live.heard_at() < ALIVE);
         heard && hello.session != peer.session && hello.host.machine != peer.machine
     }
 
@@ -771,7 +771,7 @@ impl Link {
         let version = hello.wire_max.min(WIRE_VERSION);
         self.peer = Some(Peer { node: hello.node, session: hello.session, machine: hello.host.machine, version });
         for index in 0..self.slots.len() {
-            if self.slots[index].live().is_some() {
+            if self.slots[index].connection().is_some() {
                 self.fail_without_end(reactor, receiver, index, Failure::Replaced, now);
             }
         }
@@ -791,7 +791,7 @@ impl Link {
         now: Instant,
     ) {
         let fd = channel.socket().as_raw_fd();
-        let live = Live::new(channel, index, self.outbox.first(), now);
+        let live = Connection::new(channel, index, self.outbox.first(), now);
         let watched = reactor.rewatch(fd, self.config.token + index as u64, Interest::READ);
         let slot = &mut self.slots[index];
         (slot.since, slot.why) = (now, None);
@@ -809,7 +809,7 @@ impl Link {
 
     /// A channel is dead, or did not come about: it is tried again, and what it carried goes by others.
     fn fail(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, index: usize, why: Failure, now: Instant) {
-        let was_up = self.slots[index].live().is_some();
+        let was_up = self.slots[index].connection().is_some();
         self.fail_without_end(reactor, receiver, index, why, now);
         if was_up {
             self.all_down();
@@ -825,7 +825,7 @@ impl Link {
         now: Instant,
     ) {
         let slot = &mut self.slots[index];
-        let was_up = slot.live().is_some();
+        let was_up = slot.connection().is_some();
         if was_up && now - slot.since > LIVED_LONG {
             slot.pause = PAUSE_MIN;
         }

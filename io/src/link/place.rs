@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::memory::Mapping;
-use crate::past_cache;
+use crate::nontemporal_copy;
 use forebay_core::types::{BLOCK_BYTES, FrameId};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -29,6 +29,6 @@ impl Place {
         assert_eq!(block.len() as u64, BLOCK_BYTES);
         // SAFETY: the target is a frame: a block long, aligned, and alive with its mapping; it was taken for this payload
         // alone, and the channel settles before anybody is told of it.
-        unsafe { past_cache::copy(block, self.targets[index]) };
+        unsafe { nontemporal_copy::copy(block, self.targets[index]) };
     }
 }

@@ -1,8 +1,8 @@
 //! What a link shows of itself.
 
+use super::compression_policy::CompressionStatus;
+use super::connection::Counts;
 use super::failure::Failure;
-use super::govern::CompressionStatus;
-use super::live::Counts;
 use super::multipath::is_multipath;
 use super::{AddressPair, Link, Slot, State};
 use forebay_core::types::{Duration, Instant};
@@ -70,7 +70,7 @@ pub struct LinkStatus {
 
 impl Slot {
     fn status(&self) -> ChannelStatus {
-        let (sent, received) = self.live().map_or((0, 0), |live| live.traffic());
+        let (sent, received) = self.connection().map_or((0, 0), |live| live.traffic());
         ChannelStatus {
             pair: self.pair,
             address: self.address,
@@ -79,13 +79,13 @@ impl Slot {
                 State::Calling { .. } | State::Greeting { .. } => ChannelPhase::Beginning,
                 State::Down { .. } => ChannelPhase::Down(self.why.clone()),
             },
-            multipath: self.live().is_some_and(|live| is_multipath(live.channel().socket())),
+            multipath: self.connection().is_some_and(|live| is_multipath(live.channel().socket())),
             since: self.since,
             sent_bytes: self.traffic.0 + sent,
             received_bytes: self.traffic.1 + received,
-            in_flight_bytes: self.live().map_or(0, |live| live.in_flight()),
-            rate: self.live().and_then(|live| live.pace.rate()),
-            round_trip: self.live().map(|live| live.pace.round_trip_min()),
+            in_flight_bytes: self.connection().map_or(0, |live| live.in_flight()),
+            rate: self.connection().and_then(|live| live.pace.rate()),
+            round_trip: self.connection().map(|live| live.pace.round_trip_min()),
             resent: self.resent,
             failures: self.failures,
         }
@@ -102,7 +102,7 @@ impl Link {
             waiting_bytes: self.outbox.backlog(),
             given_up: self.given_up,
             counts: self.counts,
-            compression: self.governor.status(),
+            compression: self.compression.status(),
         }
     }
 }

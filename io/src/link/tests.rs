@@ -9,7 +9,7 @@ use super::*;
 use crate::arena::Arena;
 use crate::clock;
 use crate::reactor::{Completion, ModeChoice};
-use forebay_core::cluster::{Config, Host, Incarnation};
+use forebay_core::cluster::{Epoch, Host, Incarnation};
 use forebay_core::format::{Descriptor, Kind, payload_checksum};
 use forebay_core::types::*;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -148,7 +148,7 @@ struct End {
 
 impl End {
     fn is_up(&self, channels: usize) -> bool {
-        self.link.slots.iter().filter(|slot| slot.live().is_some()).count() == channels
+        self.link.slots.iter().filter(|slot| slot.connection().is_some()).count() == channels
     }
 }
 
@@ -218,7 +218,7 @@ impl Setting {
 
 fn envelope(from: u64, to: u64) -> Envelope {
     let incarnation = |node| Incarnation { node: NodeId(node), tier: 7, life: 0 };
-    Envelope { volume: VOLUME, term: TERM, config: Config(1), from: incarnation(from), to: incarnation(to) }
+    Envelope { volume: VOLUME, term: TERM, epoch: Epoch(1), from: incarnation(from), to: incarnation(to) }
 }
 
 /// Between the two nodes of the stand.
@@ -379,7 +379,7 @@ fn packed_payload_arrives_as_it_was() {
     for packing in [Packing::Lz4, Packing::Zstd] {
         let mut stand = Setting::plain(ModeChoice::Auto, 2).build();
         stand.until_up(2);
-        stand.alpha.link.governor.force(packing);
+        stand.alpha.link.compression.force(packing);
         for index in 0..12 {
             let (message, payload) = stand.append(index * 1000, 256);
             stand.alpha.link.send(&from_alpha(), &message, payload, Some(index)).unwrap();

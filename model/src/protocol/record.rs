@@ -51,7 +51,7 @@ pub fn late(steps: &mut Steps<'_>) {
 
 /// The coordinator would apply the transaction now. Rule `record_is_compared`.
 fn applies(setup: &Setup, record: &Record, transaction: &Transaction) -> bool {
-    transaction.expected == (record.term, record.config) || !setup.rules.record_is_compared
+    transaction.expected == (record.term, record.epoch) || !setup.rules.record_is_compared
 }
 
 fn propose(steps: &mut Steps<'_>, node: NodeId) {
@@ -59,7 +59,7 @@ fn propose(steps: &mut Steps<'_>, node: NodeId) {
     if state.nodes[node].owner.is_none() {
         if let Some((new, anew)) = take_over(&setup, state, node) {
             let free = !functions(state) || state.record.clean;
-            let expected = (state.record.term, state.record.config);
+            let expected = (state.record.term, state.record.epoch);
             steps.unless(
                 free,
                 Step::Propose(node, Change::TakeOver),
@@ -98,7 +98,7 @@ fn take_over(setup: &Setup, state: &State, node: NodeId) -> Option<(Record, bool
     }
     members[node] = me.incarnation + u8::from(anew);
     let clean = record.clean && !setup.rules.clean_ends_before_writing;
-    Some((Record { term: record.term + 1, config: record.config + 1, owner: node, members, clean }, anew))
+    Some((Record { term: record.term + 1, epoch: record.epoch + 1, owner: node, members, clean }, anew))
 }
 
 /// Rule `clean_begins_anew`: nothing of an older log can be taken for that of the new owner, whatever becomes of the
@@ -130,12 +130,12 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
         return;
     }
     let record = known(state, node);
-    let expected = (record.term, record.config);
+    let expected = (record.term, record.epoch);
     if owner.members[other] != 0 {
         let there = state.nodes[other].up && state.nodes[other].incarnation == owner.members[other];
-        let mut without = Record { config: owner.config + 1, ..record };
+        let mut without = Record { epoch: owner.epoch + 1, ..record };
         without.members[other] = 0;
-        let uncommitted = Record { config: owner.config, ..without };
+        let uncommitted = Record { epoch: owner.epoch, ..without };
         steps.unless(
             !there,
             Step::Propose(node, Change::Drop(other)),
@@ -150,7 +150,7 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
         );
         let free = owner.phase == Phase::Custodian && setup.reaches[other] && setup.rules.custodian_hands_over;
         if owner.open == Open::Nothing && (free || owner.phase == Phase::Serving) {
-            let new = Record { term: record.term + 1, config: owner.config + 1, owner: other, ..record };
+            let new = Record { term: record.term + 1, epoch: owner.epoch + 1, owner: other, ..record };
             steps.unless(
                 free,
                 Step::Propose(node, Change::HandOver(other)),
@@ -162,7 +162,7 @@ fn propose_about(steps: &mut Steps<'_>, node: NodeId, other: NodeId) {
             );
         }
     } else if owner.learners[other] != 0 && caught_up(&setup, &state.nodes[node], other) {
-        let mut with = Record { config: owner.config + 1, ..record };
+        let mut with = Record { epoch: owner.epoch + 1, ..record };
         with.members[other] = owner.learners[other];
         steps.take(Step::Propose(node, Change::Record(other)), |after| {
             send(after, node, expected, with);
@@ -191,12 +191,12 @@ fn propose_stop(steps: &mut Steps<'_>, node: NodeId) {
     let quiet = owner.open == Open::Nothing && owner.phase == Phase::Serving;
     if quiet && (drained || !setup.rules.clean_after_drain) {
         let record = known(state, node);
-        let new = Record { config: owner.config + 1, clean: true, ..record };
+        let new = Record { epoch: owner.epoch + 1, clean: true, ..record };
         steps.fault(
             Step::Propose(node, Change::Stop),
             |budget| &mut budget.stop,
             |after| {
-                send(after, node, (record.term, record.config), new);
+                send(after, node, (record.term, record.epoch), new);
                 leave(after, node);
             },
         );
@@ -206,8 +206,8 @@ fn propose_stop(steps: &mut Steps<'_>, node: NodeId) {
 /// The record as this owner knows it.
 fn known(state: &State, node: NodeId) -> Record {
     let me = &state.nodes[node];
-    let (config, members, clean) = me.owner.map(|o| (o.config, o.members, o.clean)).unwrap_or_default();
-    Record { term: me.term, config, owner: node, members, clean }
+    let (epoch, members, clean) = me.owner.map(|o| (o.epoch, o.members, o.clean)).unwrap_or_default();
+    Record { term: me.term, epoch, owner: node, members, clean }
 }
 
 fn send(state: &mut State, node: NodeId, expected: (u8, u8), new: Record) {
@@ -243,7 +243,7 @@ fn lose_answer(setup: &Setup, state: &mut State, node: NodeId) {
 /// Rule `unknown_stays_undecided`: a record that reads as before says nothing, and the transaction is sent again.
 fn read_again(setup: &Setup, state: &mut State, node: NodeId) -> bool {
     let Some(pending) = state.nodes[node].pending else { return false };
-    let as_before = pending.transaction.expected == (state.record.term, state.record.config);
+    let as_before = pending.transaction.expected == (state.record.term, state.record.epoch);
     if !as_before {
         return conclude(setup, state, node, pending);
     }
@@ -284,7 +284,7 @@ fn succeed(setup: &Setup, state: &mut State, node: NodeId, pending: Pending) -> 
 /// An owner knows the record anew.
 fn change_members(state: &mut State, node: NodeId, record: Record) {
     if let Some(owner) = &mut state.nodes[node].owner {
-        owner.config = record.config;
+        owner.epoch = record.epoch;
         owner.members = record.members;
         owner.clean = record.clean;
         for (learner, member) in owner.learners.iter_mut().zip(record.members) {
@@ -308,7 +308,7 @@ fn win(setup: &Setup, state: &mut State, node: NodeId, record: Record) -> bool {
     }
     me.term = record.term;
     me.owned = record.term;
-    let owner = Owner::new(record.config, record.members);
+    let owner = Owner::new(record.epoch, record.members);
     me.owner = Some(Owner { clean: record.clean, pinned_through: group, ..owner });
     frames::introduce_all(state, node);
     true

@@ -4,14 +4,14 @@
 use super::control::Cluster;
 use super::member::Place;
 use crate::allowed::{NamedBy, is_refusal};
-use crate::coordinator::words::Definition;
+use crate::coordinator::schema::Definition;
 use anyhow::{Result, bail};
 use forebay_api::checked::Line;
 use forebay_api::record::VolumeId;
 use forebay_api::status::NotUsed;
 use forebay_core::fence::LockReach;
 use forebay_io::backing::BackingSpec;
-use forebay_io::lock::reach::reach_at;
+use forebay_io::lock::scope::scope_at;
 use forebay_io::{Backing, BackingOptions};
 
 impl Place {
@@ -40,7 +40,7 @@ impl Place {
         {
             return (LockReach::Nobody, false, Some(format!("{why:#}")));
         }
-        let looked = BackingSpec::parse(&definition.backing).ok().and_then(|spec| reach_at(spec.path()?).ok());
+        let looked = BackingSpec::parse(&definition.backing).ok().and_then(|spec| scope_at(spec.path()?).ok());
         let (about, local) = looked.map_or((LockReach::Nobody, false), |(reach, local)| (reach.about, local));
         (about, local, None)
     }

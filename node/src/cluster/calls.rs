@@ -9,7 +9,7 @@
 use super::commands::{Answer, Trouble, failure};
 use super::control::Cluster;
 use super::requests::{NoAnswer, Served, Taken};
-use crate::coordinator::words::{self, Answered, Call, NodeEntry, NotDone, Wish};
+use crate::coordinator::schema::{self, Answered, Call, NodeEntry, NotDone, OwnerCommand};
 use crate::failure::{Failure, FailureKind};
 use forebay_api::checked::NodeName;
 
@@ -36,7 +36,7 @@ impl Served for Call {
     }
 
     fn serve(self, cluster: Arc<Cluster>) -> impl Future<Output = ()> + Send {
-        cluster.carry_out_call(self)
+        cluster.execute_call(self)
     }
 }
 
@@ -72,13 +72,13 @@ impl Cluster {
         self: &Arc<Cluster>,
         volume: VolumeId,
         name: &str,
-        wish: Wish,
+        wish: OwnerCommand,
         gone: &mut oneshot::Receiver<()>,
     ) -> Answer<()> {
         let until = Instant::now() + OWNER_WAIT;
         loop {
             let done = match self.owner_of(volume).await {
-                Owner::Here => self.carry_out(volume, name, &wish).await,
+                Owner::Here => self.execute(volume, name, &wish).await,
                 Owner::There(node) => self.call(node, volume, name, &wish, gone).await,
                 Owner::Nobody => {
                     return failure(
@@ -107,12 +107,12 @@ impl Cluster {
         node: NodeId,
         volume: VolumeId,
         name: &str,
-        wish: &Wish,
+        wish: &OwnerCommand,
         gone: &mut oneshot::Receiver<()>,
     ) -> Result<(), Trouble> {
         let Some(to) = self.node_name(node) else { return Err(Trouble::NotOwner) };
         let id = VolumeId::random().map_err(|error| Trouble::failed(format!("{error:#}")))?;
-        let call = Call { version: words::VERSION, id, from: self.name.clone(), volume, wish: wish.clone() };
+        let call = Call { version: schema::VERSION, id, from: self.name.clone(), volume, command: wish.clone() };
         let given_up = async {
             tokio::select! {
                 why = self.is_out_of_reach(volume, node) => why,
@@ -151,10 +151,10 @@ impl Cluster {
 
     // --- for other nodes ---
 
-    async fn carry_out_call(self: Arc<Cluster>, call: Call) {
+    async fn execute_call(self: Arc<Cluster>, call: Call) {
         let name = self.known().get(&call.volume).map(|known| known.definition.name.clone());
         let done = match &name {
-            Some(name) => self.carry_out(call.volume, name, &call.wish).await,
+            Some(name) => self.execute(call.volume, name, &call.command).await,
             None => Err(Trouble::of(NotDone::NotFound, format!("{} does not know the volume", self.name))),
         };
         let (not_done, why) = match done {
@@ -164,11 +164,11 @@ impl Cluster {
                 (Some(kind), why)
             }
         };
-        let answered = Answered { version: words::VERSION, not_done, why };
+        let answered = Answered { version: schema::VERSION, not_done, why };
         let told = self.respond(&call, &answered, None).await;
-        if let (false, Wish::Hold { .. }, None, Some(name)) = (told, &call.wish, not_done, &name) {
+        if let (false, OwnerCommand::Hold { .. }, None, Some(name)) = (told, &call.command, not_done, &name) {
             // Nobody would know of it. One who was told after all finds out when he releases it.
-            let _ = self.carry_out(call.volume, name, &Wish::Release).await;
+            let _ = self.execute(call.volume, name, &OwnerCommand::Release).await;
         }
     }
 

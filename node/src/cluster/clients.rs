@@ -8,7 +8,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::clients::{ClientsWord, KIND};
-use crate::coordinator::words::{self, Definition, Words};
+use crate::coordinator::schema::{self, Definition, Document};
 use anyhow::{Context, Result};
 use forebay_api::config::certificates::Clients;
 use forebay_api::record::VolumeId;
@@ -77,7 +77,7 @@ impl Cluster {
         match check(&self.seals, &word, &seal) {
             Ok(()) => Some(KnownClients { number: word.number, clients: word.clients }),
             Err(why) => {
-                self.say_forged(&format!("a list of clients in the name of {} is passed over: {why:#}", word.by));
+                self.report_forged(&format!("a list of clients in the name of {} is passed over: {why:#}", word.by));
                 None
             }
         }
@@ -85,7 +85,7 @@ impl Cluster {
 
     /// What this node says of a volume's clients by a command, in the place of all that was said before.
     /// `found`: the last that was.
-    pub(super) fn say_clients(
+    pub(super) fn publish_clients(
         &self,
         volume: VolumeId,
         clients: &Clients,
@@ -95,7 +95,7 @@ impl Cluster {
         let found = found.filter(|(word, seal)| follows(word.number, known) && check(&self.seals, word, seal).is_ok());
         let said = found.map_or(0, |(word, _)| word.number);
         let number = known.max(said).checked_add(1).context("the cluster's lists of clients have no numbers left")?;
-        let (version, by) = (words::VERSION, self.name.clone());
+        let (version, by) = (schema::VERSION, self.name.clone());
         let word = ClientsWord { version, volume, number, by, clients: clients.clone() };
         let text = word.encode();
         let seal = self.seals.seal(Sealed { kind: KIND, by: &self.name, to: &self.name, parts: &[&text] })?;
@@ -116,7 +116,7 @@ mod tests {
         let [alpha, beta] = &seals_of_nodes(folder.path(), "lab", &["alpha", "beta"])[..] else { panic!("two") };
         let by = NodeName::new("alpha").unwrap();
         let clients = "dns:vm1".parse().unwrap();
-        let word = ClientsWord { version: words::VERSION, volume: VolumeId([1; 16]), number: 3, by, clients };
+        let word = ClientsWord { version: schema::VERSION, volume: VolumeId([1; 16]), number: 3, by, clients };
         assert_eq!(
             word.encode(),
             r#"{"version":1,"volume":"01010101-0101-0101-0101-010101010101","number":3,"by":"alpha","clients":["dns:vm1"]}"#

@@ -5,10 +5,10 @@
 use super::clients::KnownClients;
 use super::control::Cluster;
 use super::marker::ImageMarker;
-use super::report::{of_nodes, of_volume};
+use super::status::{of_nodes, of_volume};
 use crate::allowed::NamedBy;
-use crate::coordinator::words::{Definition, Kept, NotDone, TierChoice, Wish, Words};
-use crate::coordinator::{Audit, Error, Occupied, Outcome, words};
+use crate::coordinator::schema::{Definition, Document, NotDone, OwnerCommand, StoredRecord, TierChoice};
+use crate::coordinator::{Audit, Error, Occupied, Outcome, schema};
 use crate::datapath::driver::{LinkShown, Shown, ToDriver};
 use crate::datapath::mailbox::ToShard;
 use crate::facts::volume_memory;
@@ -26,7 +26,7 @@ use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 use forebay_core::types::*;
 use forebay_io::backing::BackingSpec;
 use forebay_io::fence::ReservableDevice;
@@ -126,9 +126,9 @@ impl Cluster {
 
     /// Creates a volume in the cluster, and serves it here.
     pub async fn create(self: &Arc<Cluster>, spec: &VolumeSpec, by: NamedBy) -> Answer<VolumeReport> {
-        if self.is_leaving(&self.name) {
+        if self.is_evacuated(&self.name) {
             let message = format!(
-                "volume {}: this node is to be emptied; create it at another one, or `forebay node drain {} --undo`",
+                "volume {}: this node is to be evacuated; create it at another one, or `forebay node evacuate {} --undo`",
                 spec.name, self.name
             );
             return failure(FailureKind::Conflict, message);
@@ -162,7 +162,7 @@ impl Cluster {
             message: format!("volume {}: {error:#}", spec.name),
         })?;
         let record = Record::of_new_volume(self.place.node, size_bytes);
-        let record = Kept::Record(record);
+        let record = StoredRecord::Record(record);
         let mut created = self.coordinator.create(&definition, &record).await;
         // To ask again is to ask what has become of it: it has an identity of its own.
         for _ in 1..CREATE_ATTEMPTS {
@@ -320,23 +320,23 @@ impl Cluster {
     }
 
     /// What this node is asked for as the owner of a volume.
-    pub(super) async fn carry_out(
+    pub(super) async fn execute(
         self: &Arc<Cluster>,
         volume: VolumeId,
         name: &str,
-        wish: &Wish,
+        wish: &OwnerCommand,
     ) -> std::result::Result<(), Trouble> {
         match wish {
-            Wish::HandOver { to } => self.hand_to(volume, name, to).await,
-            Wish::Drain { through: false } => self.control(volume, name, Control::Drain).await,
-            Wish::Drain { through: true } => self.control(volume, name, Control::DrainThrough).await,
-            Wish::Hold { seconds } => {
+            OwnerCommand::HandOver { to } => self.hand_to(volume, name, to).await,
+            OwnerCommand::Drain { through: false } => self.control(volume, name, Control::Drain).await,
+            OwnerCommand::Drain { through: true } => self.control(volume, name, Control::DrainThrough).await,
+            OwnerCommand::Hold { seconds } => {
                 let _turn = self.turn_at_image(volume).await;
                 self.control(volume, name, Control::Hold(Duration::from_secs(*seconds))).await
             }
-            Wish::Release => self.control(volume, name, Control::Release).await,
-            Wish::Resize { size_bytes } => self.resize_owned(volume, name, *size_bytes).await,
-            Wish::Delete { discard_dirty } => self.delete_owned(volume, name, *discard_dirty).await,
+            OwnerCommand::Release => self.control(volume, name, Control::Release).await,
+            OwnerCommand::Resize { size_bytes } => self.resize_owned(volume, name, *size_bytes).await,
+            OwnerCommand::Delete { discard_dirty } => self.delete_owned(volume, name, *discard_dirty).await,
         }
     }
 
@@ -356,12 +356,12 @@ impl Cluster {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let entry = self.node_called(to)?;
         let node = entry.node();
-        if self.is_leaving(to) {
-            let message = format!("node {to} is to be emptied; `forebay node drain {to} --undo` takes that back");
+        if self.is_evacuated(to) {
+            let message = format!("node {to} is to be evacuated; `forebay node evacuate {to} --undo` takes that back");
             return failure(FailureKind::Conflict, message);
         }
         let (_caller, mut gone) = oneshot::channel();
-        self.at_owner(volume, name, Wish::HandOver { to: entry.name.clone() }, &mut gone).await?;
+        self.at_owner(volume, name, OwnerCommand::HandOver { to: entry.name.clone() }, &mut gone).await?;
         self.until_known(volume, |record| record.owner == node).await;
         self.report(name).await
     }
@@ -369,7 +369,7 @@ impl Cluster {
     /// Destages everything that is in the log now; `through`: and keeps the backing complete until a release.
     pub async fn drain(self: &Arc<Cluster>, name: &str, through: bool) -> Answer<VolumeReport> {
         let (_caller, mut gone) = oneshot::channel();
-        self.have_done(name, Wish::Drain { through }, &mut gone).await
+        self.have_done(name, OwnerCommand::Drain { through }, &mut gone).await
     }
 
     /// Drains, then leaves the backing unchanged for at most so long, unless the caller goes away before.
@@ -379,7 +379,7 @@ impl Cluster {
         seconds: u64,
         mut gone: oneshot::Receiver<()>,
     ) -> Answer<VolumeReport> {
-        let held = self.have_done(name, Wish::Hold { seconds }, &mut gone).await;
+        let held = self.have_done(name, OwnerCommand::Hold { seconds }, &mut gone).await;
         if held.is_ok() && gone.try_recv() == Err(oneshot::error::TryRecvError::Closed) {
             let _ = self.release(name).await;
             return failure(FailureKind::Conflict, format!("volume {name}: who asked for the hold has gone away"));
@@ -390,14 +390,14 @@ impl Cluster {
     /// Ends a hold, or a drain that keeps the backing complete.
     pub async fn release(self: &Arc<Cluster>, name: &str) -> Answer<VolumeReport> {
         let (_caller, mut gone) = oneshot::channel();
-        self.have_done(name, Wish::Release, &mut gone).await
+        self.have_done(name, OwnerCommand::Release, &mut gone).await
     }
 
     /// Grows a volume: its backing, what every member knows, the record, and then what clients may ask for (A7).
     pub async fn resize(self: &Arc<Cluster>, name: &str, size_bytes: u64) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let (_caller, mut gone) = oneshot::channel();
-        self.at_owner(volume, name, Wish::Resize { size_bytes }, &mut gone).await?;
+        self.at_owner(volume, name, OwnerCommand::Resize { size_bytes }, &mut gone).await?;
         self.until_known(volume, |record| record.size_bytes >= size_bytes).await;
         self.report(name).await
     }
@@ -405,7 +405,7 @@ impl Cluster {
     async fn have_done(
         self: &Arc<Cluster>,
         name: &str,
-        wish: Wish,
+        wish: OwnerCommand,
         gone: &mut oneshot::Receiver<()>,
     ) -> Answer<VolumeReport> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
@@ -450,7 +450,7 @@ impl Cluster {
                 return failure(FailureKind::Conflict, format!("volume {name}: {why}"));
             }
             let clients = match &change.clients {
-                Some(clients) => Some(self.say_clients(volume, clients, word.as_ref()).map_err(|error| {
+                Some(clients) => Some(self.publish_clients(volume, clients, word.as_ref()).map_err(|error| {
                     let message = format!("volume {name}: who may use it is not said: {error:#}");
                     Failure { kind: FailureKind::Failed, message }
                 })?),
@@ -459,7 +459,7 @@ impl Cluster {
             let to = self.changed(name, &from, &change)?;
             self.check_clients(&to).await?;
             check_volatile(name, &from, &to, &change)?;
-            self.check_medium(&from, &to)?;
+            self.check_migration(&from, &to)?;
             match self.coordinator.redefine(&from, &to, clients.as_ref()).await.map_err(failed)? {
                 Outcome::Won => {
                     // What was there before cannot be put back any more, not at this node.
@@ -514,7 +514,7 @@ impl Cluster {
         let nodes = self.coordinator.nodes().await;
         let nodes =
             nodes.map_err(|error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") })?;
-        match nodes.iter().find(|node| node.record_version < words::CLIENTS_SINCE) {
+        match nodes.iter().find(|node| node.record_version < schema::CLIENTS_SINCE) {
             None => Ok(()),
             Some(older) => failure(
                 FailureKind::Conflict,
@@ -561,7 +561,7 @@ impl Cluster {
     }
 
     /// The same, and what it has measured, where that is asked for and a tier of it is open here.
-    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Seen>>)> {
+    pub async fn look(&self, name: &str, with_seen: bool) -> Answer<(VolumeReport, Option<Box<Stats>>)> {
         let Some(volume) = self.find(name) else { return no_such_volume(name) };
         let Some((definition, facts)) =
             self.known().get(&volume).map(|known| (known.definition.clone(), known.facts.clone()))
@@ -576,18 +576,18 @@ impl Cluster {
         let seen = shown.volume.as_mut().and_then(|snapshot| snapshot.seen.take());
         let mut cluster = of_volume(&definition, &shown, &self.nodes(), self.addresses.report(volume));
         cluster.fence = Some(self.fence_report(&definition, &shown));
-        cluster.without_copy = self.without_copy(&definition, &cluster).await;
+        cluster.missing_replicas = self.missing_replicas(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
-            (Some(snapshot), Some(facts)) => crate::report::volume_running(&facts, &definition.clients, snapshot, None),
+            (Some(snapshot), Some(facts)) => crate::status::volume_running(&facts, &definition.clients, snapshot, None),
             (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
         };
         if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
             owned_elsewhere(&mut report, &definition, &shown);
-            self.add_told(volume, &shown, &mut report, &mut cluster);
+            self.add_owner_status(volume, &shown, &mut report, &mut cluster);
         }
         report.cluster = Some(cluster);
-        report.tier.changing = self.medium_report(&definition);
+        report.tier.changing = self.migration_report(&definition);
         Ok((report, seen))
     }
 
@@ -609,7 +609,7 @@ impl Cluster {
         let (nodes, links) = (self.nodes(), self.links().await);
         let mut reports = of_nodes(&nodes, self.place.node, &links);
         for (report, entry) in reports.iter_mut().zip(&nodes) {
-            report.emptying = self.emptying(&nodes, entry).await;
+            report.evacuation = self.evacuation_report(&nodes, entry).await;
         }
         reports
     }
@@ -701,7 +701,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
     }
     let address = spec.address.map(|address| VirtualAddress::new(address, spec.interface.clone())).transpose()?;
     let definition = Definition {
-        version: words::VERSION,
+        version: schema::VERSION,
         name: VolumeName::new(&spec.name).map_err(anyhow::Error::msg)?,
         volume: VolumeId::random()?,
         backing: config::absolute_spec(&spec.backing),

@@ -7,19 +7,19 @@
 //!   with that lock held and names this node: a successor may have had the lock, and given it up, before.
 //! - Nothing here decides who serves.
 
+use super::backing_probe::BackingProbe;
+use super::fencing::{Fence, Search};
 use super::marker::{ImageMarker, Words};
-use super::media::all_read_flushed;
 use super::member::{Opened, Place};
-use super::proof::{Fence, Search};
-use super::reach::Reach;
 use super::registration::Registration;
+use super::tier_migration::all_read_flushed;
 use crate::addresses::Addresses;
 use crate::allowed::NamedBy;
 use crate::coordinator::answers::Told;
-use crate::coordinator::asks::Ask;
 use crate::coordinator::clients::ClientsWord;
-use crate::coordinator::words::{Call, Definition, Kept, Leaving, Load, NodeEntry};
-use crate::coordinator::{Coordinator, Hint, words};
+use crate::coordinator::link_asks::Ask;
+use crate::coordinator::schema::{Call, Definition, Evacuation, Load, NodeEntry, StoredRecord};
+use crate::coordinator::{Coordinator, Hint, schema};
 use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
@@ -103,10 +103,10 @@ pub struct Cluster {
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
     /// What they have said to have room for.
     pub(super) loads: Mutex<Vec<Load>>,
-    /// Nodes that are to be emptied.
-    pub(super) leaving: Mutex<Vec<Leaving>>,
+    /// Nodes that are to be evacuated.
+    pub(super) evacuations: Mutex<Vec<Evacuation>>,
     /// How copies come to the medium that is asked for, of volumes that this node owns.
-    pub(super) media: Mutex<BTreeMap<VolumeId, super::media::Plan>>,
+    pub(super) migrations: Mutex<BTreeMap<VolumeId, super::tier_migration::Plan>>,
     /// Calls of other nodes that were taken.
     pub(super) calls_taken: super::requests::Taken,
     /// What others must seal with what they ask of this node.
@@ -118,9 +118,9 @@ pub struct Cluster {
     /// A call of this node may have been answered.
     pub(super) answered: tokio::sync::Notify,
     /// What this node sees of its links.
-    pub(super) sides: super::sides::Sides,
+    pub(super) link_diagnosis: super::link_diagnosis::LinkDiagnosis,
     /// What owners have told of their volumes.
-    pub(super) heard: Mutex<super::told::Heard>,
+    pub(super) heard: Mutex<super::owner_status::OwnerStatuses>,
     /// Tiers of deleted volumes have been looked for.
     pub(super) leftovers_seen: Mutex<bool>,
     /// How other nodes' machines are switched off.
@@ -158,7 +158,7 @@ impl Cluster {
         self.shard.send(ToShard::Cluster(Box::new(mail)));
     }
 
-    pub(super) fn tell(&self, volume: VolumeId, event: Event) {
+    pub(super) fn notify(&self, volume: VolumeId, event: Event) {
         self.mail(ToDriver::Tell { volume, event });
     }
 
@@ -174,24 +174,24 @@ impl Cluster {
     async fn answer(self: Arc<Cluster>, asked: Asked) {
         match asked {
             Asked::Read { volume, op } => {
-                let told = self.coordinator.carry_out_read(volume).await;
-                self.tell_of_record(volume, &told);
-                self.tell(volume, Event::Read(op, told.answer));
+                let told = self.coordinator.execute_read(volume).await;
+                self.notify_of_record(volume, &told);
+                self.notify(volume, Event::Read(op, told.answer));
             }
             Asked::Commit { volume, op, compare, new, word, decided } => {
                 if decided.elapsed() > DECIDED_AGE_MAX {
-                    return self.tell(volume, Event::Committed(op, Committed::Unknown));
+                    return self.notify(volume, Event::Committed(op, Committed::Unknown));
                 }
-                let told = self.coordinator.carry_out_commit(volume, &compare, &new, word.as_deref()).await;
-                self.tell_of_record(volume, &told);
-                self.tell(volume, Event::Committed(op, told.answer));
+                let told = self.coordinator.execute_commit(volume, &compare, &new, word.as_deref()).await;
+                self.notify_of_record(volume, &told);
+                self.notify(volume, Event::Committed(op, told.answer));
             }
             Asked::RewindNoticed { volume, sent } => {
                 let (id, kept) = self.coordinator.name_rewind(volume, sent);
-                self.tell_of_rewind(id, kept);
+                self.notify_of_rewind(id, kept);
             }
             Asked::Rewound { volume, id } => {
-                self.tell_of_rewind(id, self.coordinator.remember_rewind(volume, id));
+                self.notify_of_rewind(id, self.coordinator.remember_rewind(volume, id));
             }
             Asked::RewindSettled { volume, id } => {
                 // Else it is settled once more after a restart.
@@ -205,7 +205,7 @@ impl Cluster {
         }
     }
 
-    fn tell_of_rewind(&self, id: RewindId, kept: Result<()>) {
+    fn notify_of_rewind(&self, id: RewindId, kept: Result<()>) {
         if let Err(error) = kept {
             eprintln!("forebay: that the coordinator went back is not remembered: {error:#}");
         }
@@ -216,15 +216,15 @@ impl Cluster {
     }
 
     /// What this node knows besides the answer, which is told after it.
-    fn tell_of_record<T>(&self, volume: VolumeId, told: &Told<T>) {
+    fn notify_of_record<T>(&self, volume: VolumeId, told: &Told<T>) {
         if let Some(why) = &told.why {
             eprintln!("forebay: volume {volume}: {why}");
         }
         if let Some(seen) = &told.seen {
-            self.tell(volume, seen.clone());
+            self.notify(volume, seen.clone());
         }
         for id in self.coordinator.rewinds(volume).open {
-            self.tell(volume, Event::Rewound(id));
+            self.notify(volume, Event::Rewound(id));
         }
     }
 
@@ -269,7 +269,7 @@ impl Cluster {
         // Read anew: the definition that this node has heard of last may ask for the former medium.
         let definition = self.coordinator.definition(known.volume).await?;
         self.place.admit(&definition, NamedBy::Elsewhere)?;
-        let Kept::Record(record) = self.coordinator.record(definition.volume).await? else {
+        let StoredRecord::Record(record) = self.coordinator.record(definition.volume).await? else {
             bail!("it was deleted");
         };
         let place = self.place.clone();
@@ -307,7 +307,7 @@ impl Cluster {
                 }
                 Err(error) => format!("{error:#}"),
             };
-            if let Ok(Kept::Record(record)) = self.coordinator.record(definition.volume).await
+            if let Ok(StoredRecord::Record(record)) = self.coordinator.record(definition.volume).await
                 && record.term > term
                 && record.unfenced.iter().all(|former| former.term != term)
             {
@@ -398,7 +398,7 @@ impl Cluster {
                 if let Some(marker) = ImageMarker::of(&backing) {
                     tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
                 }
-                self.prove(definition, backing.share(), term, unfenced, ended.clone());
+                self.begin_fencing(definition, backing.share(), term, unfenced, ended.clone());
                 self.watch_own_lock(definition, &backing, term, &ended);
                 Ok((backing, ended))
             }
@@ -409,7 +409,7 @@ impl Cluster {
 
     async fn try_backing(&self, definition: &Definition, term: Term) -> Result<Tried> {
         let (volume, node) = (definition.volume, self.place.node);
-        let Kept::Record(record) = self.coordinator.record(volume).await? else { return Ok(Tried::NotOwner) };
+        let StoredRecord::Record(record) = self.coordinator.record(volume).await? else { return Ok(Tried::NotOwner) };
         if (record.term, record.owner) != (term, node) {
             return Ok(Tried::NotOwner);
         }
@@ -419,10 +419,10 @@ impl Cluster {
         let work = move || open_as_owner(&place, &name, &definition, size_bytes, term, &former);
         let backing = tokio::task::spawn_blocking(work).await.context("opening it panicked; this is a bug")??;
         match self.coordinator.record(volume).await? {
-            Kept::Record(now) if (now.term, now.owner) == (term, node) => {
+            StoredRecord::Record(now) if (now.term, now.owner) == (term, node) => {
                 Ok(Tried::Open(Box::new(backing), record.unfenced))
             }
-            Kept::Record(_) | Kept::Deleted { .. } => Ok(Tried::NotOwner),
+            StoredRecord::Record(_) | StoredRecord::Deleted { .. } => Ok(Tried::NotOwner),
         }
     }
 
@@ -444,8 +444,8 @@ impl Cluster {
             let clean = match is_over {
                 false => false,
                 true => match self.coordinator.record(volume).await {
-                    Ok(Kept::Record(record)) => record.term == term && record.log == LogState::Released,
-                    Ok(Kept::Deleted { .. }) => return self.remove_marker(&definition).await,
+                    Ok(StoredRecord::Record(record)) => record.term == term && record.log == LogState::Released,
+                    Ok(StoredRecord::Deleted { .. }) => return self.remove_marker(&definition).await,
                     Err(_) => false,
                 },
             };
@@ -518,10 +518,10 @@ impl Cluster {
         self.drop_old_requests().await;
         loop {
             match watch.next().await {
-                Hint::Record(volume) => self.tell(volume, Event::RecordChanged),
+                Hint::Record(volume) => self.notify(volume, Event::RecordChanged),
                 Hint::Definition(_) => self.refresh_definitions().await,
                 Hint::Nodes => self.refresh_nodes().await,
-                Hint::Told => self.hear_owners().await,
+                Hint::Told => self.poll_owners().await,
                 Hint::Call => self.take_requests::<Call>().await,
                 Hint::Answer => self.answered.notify_waiters(),
                 Hint::Ask => self.take_requests::<Ask>().await,
@@ -537,9 +537,9 @@ impl Cluster {
         }
     }
 
-    async fn hear_owners(&self) {
+    async fn poll_owners(&self) {
         // What is not known now is asked for again soon.
-        if let Ok(told) = self.coordinator.told().await {
+        if let Ok(told) = self.coordinator.owner_statuses().await {
             self.heard.lock().expect("nobody panics while holding it").take(told);
         }
     }
@@ -550,21 +550,21 @@ impl Cluster {
         self.stay_registered(&nodes).await;
         let nodes = self.without_twin(nodes);
         let nodes = self.registration.with_former(nodes, &self.nodes(), &self.coordinator.open_rewinds());
-        let Ok(leaving) = self.coordinator.leaving().await else { return };
+        let Ok(leaving) = self.coordinator.evacuations().await else { return };
         let loads = self.coordinator.loads().await.unwrap_or_default();
-        *self.leaving.lock().expect("nobody panics while holding it") = leaving;
+        *self.evacuations.lock().expect("nobody panics while holding it") = leaving;
         let others = nodes.iter().filter(|entry| entry.node() != self.place.node);
         self.mail(ToDriver::Peers(others.filter_map(|entry| self.peer(entry)).collect()));
         let kinds: Vec<(VolumeId, TierName)> =
             self.known().iter().map(|(id, known)| (*id, known.definition.tier.kind)).collect();
         for (volume, kind) in kinds {
-            self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
+            self.notify(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
         }
         let before = std::mem::replace(&mut *self.nodes.lock().expect("nobody panics while holding it"), nodes);
         if all_read_flushed(&before) != all_read_flushed(&self.nodes()) {
             let definitions: Vec<Definition> = self.known().values().map(|known| known.definition.clone()).collect();
             for definition in definitions {
-                self.tell(definition.volume, Event::Requested(self.requested_now(&definition)));
+                self.notify(definition.volume, Event::Requested(self.requested_now(&definition)));
             }
         }
         *self.loads.lock().expect("nobody panics while holding it") = loads;
@@ -664,7 +664,7 @@ impl Cluster {
                 if before.address.is_some() && before.address != definition.address {
                     self.mail(ToDriver::EndClients { volume });
                 }
-                self.tell(volume, Event::Requested(self.requested_now(&definition)));
+                self.notify(volume, Event::Requested(self.requested_now(&definition)));
                 self.mail(ToDriver::SetFlush { volume, flush: definition.flush.into() });
                 if let Some(shown) = self.show(volume).await
                     && let (State::Owner | State::Custodian | State::Agreeing, Some(key)) =
@@ -712,10 +712,10 @@ impl Cluster {
         self.mail(ToDriver::Begin { name, setup: Box::new(setup), key });
         // Of a volume that is defined again after a restore no record is known, but that it was deleted.
         if let Some(seen) = self.coordinator.seen(volume) {
-            self.tell(volume, seen);
+            self.notify(volume, seen);
         }
         let (nodes, loads) = (self.nodes(), self.loads.lock().expect("nobody panics while holding it").clone());
-        self.tell(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
+        self.notify(volume, Event::Candidates(self.candidates(&nodes, &loads, volume, kind)));
     }
 
     pub(super) fn candidates(
@@ -725,7 +725,7 @@ impl Cluster {
         volume: VolumeId,
         kind: TierName,
     ) -> Vec<Candidate> {
-        let leaving = |entry: &NodeEntry| self.is_leaving(&entry.name) || self.changes_medium(volume, entry.node());
+        let leaving = |entry: &NodeEntry| self.is_evacuated(&entry.name) || self.is_migrating(volume, entry.node());
         let of = |entry: &NodeEntry| candidate(entry, loads, volume, kind, leaving(entry));
         nodes.iter().map(of).collect()
     }
@@ -740,12 +740,12 @@ impl Cluster {
         }
     }
 
-    pub(super) async fn tell_load(self: Arc<Cluster>) {
-        let mut reach = Reach::default();
+    pub(super) async fn publish_load(self: Arc<Cluster>) {
+        let mut reach = BackingProbe::default();
         loop {
             let unreached = reach.unreached(&self).await;
             let load = Load {
-                version: words::VERSION,
+                version: schema::VERSION,
                 name: self.name.clone(),
                 at_ms: std::time::SystemTime::now()
                     .duration_since(std::time::UNIX_EPOCH)

@@ -13,9 +13,9 @@ use super::calls::Owner;
 use super::commands::{Answer, Trouble, failure, no_such_volume};
 use super::control::Cluster;
 use super::marker::ImageMarker;
-use super::ways_out::{formers_of, names};
-use crate::coordinator::words::{self, AuditLine, Definition, Kept, Wish};
-use crate::coordinator::{Audit, Error, Outcome, wishes};
+use super::overrides::{formers_of, names};
+use crate::coordinator::schema::{self, AuditLine, Definition, OwnerCommand, StoredRecord};
+use crate::coordinator::{Audit, Error, Outcome, commands};
 use crate::datapath::driver::ToDriver;
 use crate::failure::{Failure, FailureKind};
 use forebay_api::checked::{Code, Line};
@@ -94,7 +94,7 @@ impl Cluster {
                 );
             }
             (Owner::Here | Owner::There(_) | Owner::Unsettled, _) => {
-                self.at_owner(volume, name, Wish::Delete { discard_dirty }, &mut gone).await?;
+                self.at_owner(volume, name, OwnerCommand::Delete { discard_dirty }, &mut gone).await?;
             }
         }
         self.refresh_definitions().await;
@@ -180,8 +180,8 @@ impl Cluster {
         given_up: &GivenUp,
     ) -> Result<(), Trouble> {
         let record = match self.coordinator.record(volume).await {
-            Ok(Kept::Record(record)) => record,
-            Ok(Kept::Deleted { .. }) => return Ok(()),
+            Ok(StoredRecord::Record(record)) => record,
+            Ok(StoredRecord::Deleted { .. }) => return Ok(()),
             Err(error) => return Err(Trouble::failed(format!("volume {name} is not deleted: {error}"))),
         };
         if record.owner != self.place.node {
@@ -327,8 +327,8 @@ impl Cluster {
         let mut why = String::new();
         for _ in 0..ATTEMPTS_MAX {
             let record = match self.coordinator.record(volume).await {
-                Ok(Kept::Deleted { .. }) => return Ok(()),
-                Ok(Kept::Record(record)) => record,
+                Ok(StoredRecord::Deleted { .. }) => return Ok(()),
+                Ok(StoredRecord::Record(record)) => record,
                 Err(error) => return Err(failed(error.to_string())),
             };
             self.require_nothing_open(volume, name)?;
@@ -357,7 +357,7 @@ impl Cluster {
     ) -> Result<bool, String> {
         match self.coordinator.delete(definition, record, audit).await {
             Ok(Outcome::Won) => Ok(true),
-            Ok(Outcome::Lost(found)) => Ok(matches!(found, Kept::Deleted { .. })),
+            Ok(Outcome::Lost(found)) => Ok(matches!(found, StoredRecord::Deleted { .. })),
             Ok(Outcome::Unknown(why)) => Err(why),
             Err(error) => Err(error.to_string()),
         }
@@ -370,8 +370,8 @@ impl Cluster {
             nodes => format!("; by the operator's word {nodes} can write to its backing no more"),
         };
         Audit::new(AuditLine {
-            version: words::VERSION,
-            at_ms: wishes::now_ms(),
+            version: schema::VERSION,
+            at_ms: commands::now_ms(),
             node: self.name.clone(),
             volume: Some(definition.volume),
             action: Code::of("delete-discard-dirty"),
@@ -399,11 +399,11 @@ impl Cluster {
         gone.dedup();
         for volume in gone {
             match self.coordinator.record(volume).await {
-                Ok(Kept::Deleted { .. }) => is_known &= self.end_volume(volume).await,
+                Ok(StoredRecord::Deleted { .. }) => is_known &= self.end_volume(volume).await,
                 // This node has asked for it, or has read of it, and it was never made.
                 Err(Error::NoVolume(_)) if !self.known().contains_key(&volume) => is_known &= self.forget_pin(volume),
                 Err(Error::NotRemembered(_) | Error::Unreachable(_)) => is_known = false,
-                Ok(Kept::Record(_)) | Err(_) => {}
+                Ok(StoredRecord::Record(_)) | Err(_) => {}
             }
         }
         if !is_known {

@@ -5,11 +5,11 @@
 use super::control::Cluster;
 use crate::addresses::Addresses;
 
+use super::fencing::Fence;
+use super::link_diagnosis::LinkDiagnosis;
 use super::member::Place;
 use super::pins::Pins;
-use super::proof::Fence;
 use super::registration::Registration;
-use super::sides::Sides;
 use super::watchdog::OwnWatchdog;
 use crate::datapath::driver::{Asked, DriverSetup};
 
@@ -21,8 +21,8 @@ use forebay_api::config::cluster::{ClusterConfig, SecurityName};
 
 use crate::coordinator::etcd::EtcdConfig;
 use crate::coordinator::memory::Memory;
+use crate::coordinator::schema::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::store::Store as Keys;
-use crate::coordinator::words::{ClusterIdentity, NodeEntry, Settings};
 use crate::coordinator::{Coordinator, Error, Registered};
 use crate::datapath::directory::Directory;
 use forebay_api::checked::{FaultDomain, NodeName};
@@ -116,14 +116,14 @@ impl Cluster {
             volumes: Mutex::default(),
             nodes: Mutex::default(),
             loads: Mutex::default(),
-            leaving: Mutex::default(),
-            media: Mutex::default(),
+            evacuations: Mutex::default(),
+            migrations: Mutex::default(),
             calls_taken: Default::default(),
             nonces: Default::default(),
             seals,
             forged_said: Mutex::default(),
             answered: tokio::sync::Notify::new(),
-            sides: Sides::new(multipath),
+            link_diagnosis: LinkDiagnosis::new(multipath),
             heard: Mutex::default(),
             leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),
@@ -144,12 +144,12 @@ impl Cluster {
         tokio::spawn(self.clone().serve_asked(asked));
         tokio::spawn(self.clone().watch());
         tokio::spawn(self.clone().watch_health());
-        tokio::spawn(self.clone().tell_nonces());
-        tokio::spawn(self.clone().tell_load());
-        tokio::spawn(self.clone().tell_owned());
-        tokio::spawn(self.clone().empty_this_node());
+        tokio::spawn(self.clone().publish_nonces());
+        tokio::spawn(self.clone().publish_load());
+        tokio::spawn(self.clone().publish_owner_status());
+        tokio::spawn(self.clone().evacuate_this_node());
         tokio::spawn(self.clone().prove_own_ends());
-        tokio::spawn(self.clone().change_media());
+        tokio::spawn(self.clone().migrate_tiers());
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(self.clone().use_watchdog(watchdog.clone(), entry));
         }

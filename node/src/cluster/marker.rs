@@ -7,7 +7,7 @@
 //!   image can be accepted by removing it.
 //! - Only regular files have one. A device or an NBD export has no beside that all nodes see.
 
-use crate::coordinator::words::Definition;
+use crate::coordinator::schema::Definition;
 use crate::judgement::difference;
 use anyhow::{Context, Result, bail};
 use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION, VolumeId};

@@ -11,7 +11,7 @@
 
 use super::pins::Pins;
 use crate::allowed::Allowed;
-use crate::coordinator::words::Definition;
+use crate::coordinator::schema::Definition;
 use crate::facts::VolumeFacts;
 use crate::judgement::TierFound;
 use crate::memory_place;
@@ -342,7 +342,7 @@ impl Place {
             memory_bytes: 0,
             journal: Err("volumes of a cluster are destaged in order".to_owned()),
         };
-        crate::report::volume_absent(
+        crate::status::volume_absent(
             &facts,
             &record,
             "elsewhere",

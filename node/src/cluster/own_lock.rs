@@ -7,7 +7,7 @@
 //! - Whoever is kept out for an opening without a log is kept out until that is decided.
 
 use super::control::Cluster;
-use crate::coordinator::words::Definition;
+use crate::coordinator::schema::Definition;
 use forebay_api::record::VolumeId;
 use forebay_core::ownership::{Event, State};
 use forebay_core::types::Term;
@@ -91,7 +91,7 @@ impl Cluster {
                         "forebay: volume {name}: {why}. Nothing is read or written any more by what this node knows of the \
                          volume; it is served again, here or elsewhere, when it was taken over as after a restart"
                     );
-                    return self.tell(definition.volume, Event::LockLost(term));
+                    return self.notify(definition.volume, Event::LockLost(term));
                 }
                 Ok(Err(error)) => tell_once(Some(format!("failed: {error}"))),
                 Err(_) => tell_once(Some("panicked; this is a bug".to_owned())),

@@ -13,7 +13,7 @@
 
 use super::clients::KnownClients;
 use crate::allowed::NamedBy;
-use crate::coordinator::words::Definition;
+use crate::coordinator::schema::Definition;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
 use forebay_api::record::{Marker, VolumeId};
@@ -275,7 +275,7 @@ fn load(path: &Path) -> Result<Pin> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::words::Words;
+    use crate::coordinator::schema::Document;
     use forebay_api::record::{ImageIdentity, STORE_VERSION};
     use forebay_tests::harness::TempDir;
 

@@ -6,7 +6,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::Registered;
-use crate::coordinator::words::NodeEntry;
+use crate::coordinator::schema::NodeEntry;
 use forebay_core::cluster::{NodeId, RewindId};
 use std::sync::Mutex;
 use std::time::{Duration as Time, Instant};

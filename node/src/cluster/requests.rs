@@ -12,10 +12,10 @@
 //! - An answer that nobody can have given is passed over, and waited on: the true one takes its place.
 
 use super::control::Cluster;
-use crate::coordinator::asks::Ask;
+use crate::coordinator::commands::now_ms;
+use crate::coordinator::link_asks::Ask;
 use crate::coordinator::requests::{Nonce, Request};
-use crate::coordinator::wishes::now_ms;
-use crate::coordinator::words::{self, Call, Words};
+use crate::coordinator::schema::{self, Call, Document};
 use crate::coordinator::{Error, Outcome};
 use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
@@ -199,7 +199,7 @@ impl Cluster {
         match self.seals.check(&seal, sealed_request(R::ANSWERED, to, &self.name, &parts)) {
             Ok(()) => Some(answer),
             Err(why) => {
-                self.say_forged(&format!("an answer in the name of {to} is passed over: {why:#}"));
+                self.report_forged(&format!("an answer in the name of {to} is passed over: {why:#}"));
                 None
             }
         }
@@ -231,7 +231,7 @@ impl Cluster {
         };
         judged.map_err(|why| {
             let from = request.from();
-            self.say_forged(&format!("what was asked for in the name of {from} is not carried out: {why:#}"));
+            self.report_forged(&format!("what was asked for in the name of {from} is not carried out: {why:#}"));
             request.refused(format!("{} does not carry it out: {why:#}", self.name))
         })
     }
@@ -282,7 +282,7 @@ impl Cluster {
     }
 
     /// At most once in a while: whoever can write to the coordinator can bring it about as often as he likes.
-    pub(super) fn say_forged(&self, what: &str) {
+    pub(super) fn report_forged(&self, what: &str) {
         let mut said = self.forged_said.lock().expect("nobody panics while holding it");
         if said.is_none_or(|at| at.elapsed() >= TWIN_SAID_AGAIN) {
             *said = Some(Instant::now());
@@ -299,7 +299,7 @@ impl Cluster {
 
     /// Draws a nonce now and then, and tells it. Never ends. Whoever finds another one than it has told has found another daemon
     /// with this node's identity, or somebody else who writes there.
-    pub(super) async fn tell_nonces(self: Arc<Cluster>) {
+    pub(super) async fn publish_nonces(self: Arc<Cluster>) {
         // One of these may be there: of attempts whose fate is not known, each.
         let mut told: Vec<Nonce> = Vec::new();
         let (mut is_first, mut twin_said) = (true, None::<Instant>);
@@ -312,7 +312,7 @@ impl Cluster {
             // node from telling it.
             self.nonces.turn(nonce);
             let begun = Instant::now();
-            let new = Nonce { version: words::VERSION, name: self.name.clone(), nonce };
+            let new = Nonce { version: schema::VERSION, name: self.name.clone(), nonce };
             told.push(new.clone());
             let put = tokio::time::timeout(NONCE_PERIOD, self.put_nonce(&new)).await;
             let found = put.ok().flatten();

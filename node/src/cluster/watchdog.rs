@@ -9,9 +9,9 @@
 //! - Another machine's counts by a linearizable read of what its node has announced, begun after the own take-over.
 
 use super::control::Cluster;
-use super::proof::Search;
+use super::fencing::Search;
 use crate::coordinator::Registered;
-use crate::coordinator::words::{Definition, NodeEntry, WatchdogWords};
+use crate::coordinator::schema::{Definition, NodeEntry, WatchdogDefinition};
 use crate::datapath::driver::{Late, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard};
 use anyhow::{Context, Result, anyhow, bail};
@@ -78,7 +78,7 @@ impl Cluster {
         }
     }
 
-    async fn try_watchdog(&self, config: &WatchdogConfig, mut entry: NodeEntry) -> Result<WatchdogWords> {
+    async fn try_watchdog(&self, config: &WatchdogConfig, mut entry: NodeEntry) -> Result<WatchdogDefinition> {
         if self.own_watchdog.former_process {
             self.await_former_process().await?;
         }
@@ -101,7 +101,7 @@ impl Cluster {
         let feeder = std::thread::Builder::new().name("watchdog".to_owned());
         feeder.spawn(move || feed(watchdog, feeding, &shard, &stopped)).context("cannot start a thread")?;
         *self.own_watchdog.armed.lock().expect("nobody panics while holding it") = Some(stop);
-        let words = WatchdogWords {
+        let words = WatchdogDefinition {
             proven_unix_s: self.last_reset(&config.device, &looked),
             identity: Line::of(&looked.identity),
             resets_within_ms: feeding.resets_within().0.div_ceil(1_000_000),
@@ -118,7 +118,7 @@ impl Cluster {
         let started = std::time::SystemTime::now().checked_sub(Time::from_nanos(clock::now().0))?;
         let started = started.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
         if looked.has_reset && kept().is_none_or(|proven| proven < started) {
-            super::proof::keep(&self.proofs, Means::Watchdog, &target, &looked.identity, Time::ZERO);
+            super::fencing::keep(&self.proofs, Means::Watchdog, &target, &looked.identity, Time::ZERO);
         }
         kept()
     }

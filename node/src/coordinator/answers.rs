@@ -6,7 +6,7 @@
 //!   a record that went back, or that is another one of the same number, by the same rule as everywhere (C3).
 //! - What an operator has overridden comes with the change that it allows, and only such a change writes anew what went back.
 
-use super::words::Kept;
+use super::schema::StoredRecord;
 use super::{Audit, Coordinator, Error, Outcome};
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::Record;
@@ -36,16 +36,16 @@ impl Coordinator {
     /// The newest record that this node has seen of a volume; core begins with it.
     pub fn known(&self, volume: VolumeId) -> Option<Record> {
         match self.memory.seen(volume) {
-            Some(Kept::Record(record)) => Some(record),
-            Some(Kept::Deleted { .. }) | None => None,
+            Some(StoredRecord::Record(record)) => Some(record),
+            Some(StoredRecord::Deleted { .. }) | None => None,
         }
     }
 
     /// The newest that this node has seen of a volume, in core's words. A deletion is a veto against what is older, like a record.
     pub fn seen(&self, volume: VolumeId) -> Option<Event> {
         self.memory.seen(volume).map(|seen| match seen {
-            Kept::Record(record) => Event::Seen(record),
-            Kept::Deleted { term, config } => Event::SeenDeleted(term, config),
+            StoredRecord::Record(record) => Event::Seen(record),
+            StoredRecord::Deleted { term, epoch } => Event::SeenDeleted(term, epoch),
         })
     }
 
@@ -54,17 +54,17 @@ impl Coordinator {
     }
 
     /// Carries out [`Effect::Read`](forebay_core::ownership::Effect::Read).
-    pub async fn carry_out_read(&self, volume: VolumeId) -> Told<Read> {
+    pub async fn execute_read(&self, volume: VolumeId) -> Told<Read> {
         let (read, why) = match self.record(volume).await {
-            Ok(Kept::Record(record)) => (Read::Is(record), None),
-            Ok(Kept::Deleted { term, config }) => (Read::Deleted(term, config), None),
+            Ok(StoredRecord::Record(record)) => (Read::Is(record), None),
+            Ok(StoredRecord::Deleted { term, epoch }) => (Read::Deleted(term, epoch), None),
             Err(error) => {
                 let read = match &error {
                     Error::NoVolume(_) => Read::Absent,
                     Error::WentBack { found, .. } => match found.as_ref() {
                         None => Read::Absent,
-                        Some(Kept::Record(found)) => Read::Is(found.clone()),
-                        Some(Kept::Deleted { .. }) => Read::Failed,
+                        Some(StoredRecord::Record(found)) => Read::Is(found.clone()),
+                        Some(StoredRecord::Deleted { .. }) => Read::Failed,
                     },
                     _ => Read::Failed,
                 };
@@ -75,30 +75,32 @@ impl Coordinator {
     }
 
     /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit).
-    pub async fn carry_out_commit(
+    pub async fn execute_commit(
         &self,
         volume: VolumeId,
         compare: &Record,
         new: &Record,
         word: Option<&Word>,
     ) -> Told<Committed> {
-        let to = Kept::Record(new.clone());
+        let to = StoredRecord::Record(new.clone());
         let ended = match word {
-            None => self.commit(volume, &Kept::Record(compare.clone()), &to, None).await,
-            Some(Word::Allows(audit)) => self.commit(volume, &Kept::Record(compare.clone()), &to, Some(audit)).await,
+            None => self.commit(volume, &StoredRecord::Record(compare.clone()), &to, None).await,
+            Some(Word::Allows(audit)) => {
+                self.commit(volume, &StoredRecord::Record(compare.clone()), &to, Some(audit)).await
+            }
             Some(Word::WritesAnew(audit)) => self.commit_anew(volume, compare, &to, audit).await,
         };
         let (committed, why) = match ended {
             Ok(Outcome::Won) => (Committed::Won, None),
-            Ok(Outcome::Lost(Kept::Record(record))) => (Committed::Lost(record), None),
+            Ok(Outcome::Lost(StoredRecord::Record(record))) => (Committed::Lost(record), None),
             // Told by a read, which looks at it again.
-            Ok(Outcome::Lost(Kept::Deleted { .. })) => (Committed::Unknown, None),
+            Ok(Outcome::Lost(StoredRecord::Deleted { .. })) => (Committed::Unknown, None),
             Ok(Outcome::Unknown(why)) => (Committed::Unknown, Some(why)),
             Err(error) => {
                 let committed = match &error {
                     Error::WentBack { found, .. } => match found.as_ref() {
-                        Some(Kept::Record(found)) => Committed::Lost(found.clone()),
-                        Some(Kept::Deleted { .. }) | None => Committed::Unknown,
+                        Some(StoredRecord::Record(found)) => Committed::Lost(found.clone()),
+                        Some(StoredRecord::Deleted { .. }) | None => Committed::Unknown,
                     },
                     _ => Committed::Unknown,
                 };
@@ -113,10 +115,10 @@ impl Coordinator {
         &self,
         volume: VolumeId,
         compare: &Record,
-        to: &Kept,
+        to: &StoredRecord,
         audit: &Audit,
-    ) -> Result<Outcome<Kept>, Error> {
-        let from = Kept::Record(compare.clone());
+    ) -> Result<Outcome<StoredRecord>, Error> {
+        let from = StoredRecord::Record(compare.clone());
         let found = match self.record(volume).await {
             // Only others have seen more than this node, which core knows.
             Ok(found) if found == from => return self.commit(volume, &from, to, Some(audit)).await,
@@ -124,7 +126,7 @@ impl Coordinator {
             Err(Error::WentBack { found, .. }) => *found,
             Err(error) => return Err(error),
         };
-        let newest = self.memory.seen(volume).iter().chain(&found).map(Kept::number).max();
+        let newest = self.memory.seen(volume).iter().chain(&found).map(StoredRecord::number).max();
         match &found {
             Some(found) if *found != from => Ok(Outcome::Lost(found.clone())),
             _ if newest.is_some_and(|newest| to.number() <= newest) => {

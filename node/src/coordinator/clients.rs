@@ -3,8 +3,8 @@
 //! A definition has the list as well, and versions before this one read it there alone. Whoever can write to the coordinator writes there what he
 //! likes; so a node that knows a list takes another one only by this word, with the seal of a node and a higher number.
 
+use super::schema::{self, Document};
 use super::store::{Operation, Read};
-use super::words::{self, Words};
 use super::{Coordinator, Error, value_of};
 use forebay_api::checked::NodeName;
 use forebay_api::config::certificates::Clients;
@@ -19,7 +19,7 @@ pub const KIND: &str = "clients";
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientsWord {
-    /// The layout of this text: [`words::VERSION`].
+    /// The layout of this text: [`schema::VERSION`].
     pub version: u32,
     /// The volume whose clients they are.
     pub volume: VolumeId,
@@ -31,13 +31,13 @@ pub struct ClientsWord {
     pub clients: Clients,
 }
 
-impl Words for ClientsWord {
+impl Document for ClientsWord {
     fn encode(&self) -> String {
-        words::write(self)
+        schema::write(self)
     }
 
     fn decode(text: &str) -> Result<ClientsWord, String> {
-        words::read_of(text, words::VERSION)
+        schema::read_of(text, schema::VERSION)
     }
 
     fn is_at(&self, end: &str) -> bool {

@@ -86,7 +86,7 @@ struct Newest {
 
 impl Newest {
     /// `before`: what it was when the question was sent. Answers overtake each other, so only that one may not be older.
-    fn hear(&mut self, before: Newest, header: &Value) {
+    fn on_header(&mut self, before: Newest, header: &Value) {
         let number = |name: &str| header[name].as_str().and_then(|text| text.parse::<u64>().ok());
         let (Some(cluster), Some(revision)) = (number("cluster_id"), number("revision")) else { return };
         let known = before.revision > 0;
@@ -137,7 +137,11 @@ impl Etcd {
             let unknown = match members.ask(at, "/v3/kv/txn", &body).await {
                 Asked::Answered(value) => match decode(transaction, &value) {
                     Some(answer) => {
-                        members.newest.lock().expect("nothing panics while it is held").hear(before, &value["header"]);
+                        members
+                            .newest
+                            .lock()
+                            .expect("nothing panics while it is held")
+                            .on_header(before, &value["header"]);
                         members.first.store(at, Ordering::Relaxed);
                         return Ok(answer);
                     }

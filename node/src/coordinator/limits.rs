@@ -2,11 +2,11 @@
 //! config, protocol), so nothing that Forebay writes is refused; and none of what passes makes a sum overflow, asks for memory
 //! without end, or names a place that nobody can mean.
 
-use super::words::{Definition, NodeEntry, Wish};
+use super::schema::{Definition, NodeEntry, OwnerCommand};
 use forebay_api::checked::{is_obeyed, shown};
 use forebay_api::config;
 use forebay_api::config::{FlushName, TierName};
-use forebay_core::cluster::{CONFIG_MAX, Config, Record, TERM_MAX};
+use forebay_core::cluster::{EPOCH_MAX, Epoch, Record, TERM_MAX};
 use forebay_core::record::MEMBERS_MAX;
 use forebay_core::types::{BLOCK_BYTES, SECTOR_BYTES, Term, VOLUME_BYTES_MAX};
 use forebay_io::backing::nbd::uri::Server;
@@ -31,15 +31,15 @@ pub(super) fn text(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn number(term: Term, config: Config) -> Result<(), String> {
-    if term > TERM_MAX || config > CONFIG_MAX {
-        return Err(format!("term {} and config {} are more than a volume can reach", term.0, config.0));
+pub(super) fn number(term: Term, config: Epoch) -> Result<(), String> {
+    if term > TERM_MAX || config > EPOCH_MAX {
+        return Err(format!("term {} and epoch {} are more than a volume can reach", term.0, config.0));
     }
     Ok(())
 }
 
 pub(super) fn record(record: &Record) -> Result<(), String> {
-    number(record.term, record.config)?;
+    number(record.term, record.epoch)?;
     match record.size_bytes {
         0 => Err("it contradicts itself: a size that no volume can have".to_owned()),
         _ => Ok(()),
@@ -110,19 +110,21 @@ pub(super) fn node(entry: &NodeEntry) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn wish(wish: &Wish) -> Result<(), String> {
+pub(super) fn command(wish: &OwnerCommand) -> Result<(), String> {
     match wish {
-        Wish::Hold { seconds } if !(1..=HOLD_S_MAX).contains(seconds) => {
+        OwnerCommand::Hold { seconds } if !(1..=HOLD_S_MAX).contains(seconds) => {
             Err(format!("a hold lasts from 1 second to 7 days, not {seconds} s"))
         }
-        Wish::Resize { size_bytes } if !size_bytes.is_multiple_of(SECTOR_BYTES) || *size_bytes > VOLUME_BYTES_MAX => {
+        OwnerCommand::Resize { size_bytes }
+            if !size_bytes.is_multiple_of(SECTOR_BYTES) || *size_bytes > VOLUME_BYTES_MAX =>
+        {
             Err(format!("{size_bytes} bytes are no size of a volume"))
         }
-        Wish::Hold { .. }
-        | Wish::Resize { .. }
-        | Wish::HandOver { .. }
-        | Wish::Drain { .. }
-        | Wish::Release
-        | Wish::Delete { .. } => Ok(()),
+        OwnerCommand::Hold { .. }
+        | OwnerCommand::Resize { .. }
+        | OwnerCommand::HandOver { .. }
+        | OwnerCommand::Drain { .. }
+        | OwnerCommand::Release
+        | OwnerCommand::Delete { .. } => Ok(()),
     }
 }

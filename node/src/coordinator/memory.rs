@@ -13,7 +13,7 @@
 //! - The memory never goes back. Files of deleted volumes stay, a hundred bytes each, as their keys in the coordinator do.
 
 use super::rewinds::Rewinds;
-use super::words::{ClusterIdentity, Kept, Words};
+use super::schema::{ClusterIdentity, Document, StoredRecord};
 use anyhow::{Context, Result, anyhow};
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::{KnownRewinds, RewindId};
@@ -27,7 +27,7 @@ use std::sync::Mutex;
 #[derive(Debug)]
 pub enum Refusal {
     /// This had been seen before.
-    WentBack(Option<Kept>),
+    WentBack(Option<StoredRecord>),
     /// It could not be made durable.
     NotRemembered(anyhow::Error),
 }
@@ -35,7 +35,7 @@ pub enum Refusal {
 /// What a node remembers of the coordinator.
 pub struct Memory {
     folder: PathBuf,
-    seen: Mutex<HashMap<[u8; 16], Kept>>,
+    seen: Mutex<HashMap<[u8; 16], StoredRecord>>,
     rewinds: Rewinds,
 }
 
@@ -76,7 +76,7 @@ impl Memory {
     /// Volumes that are not known to be deleted, and of which this node has seen anything.
     fn seen_volumes(&self) -> Vec<VolumeId> {
         let seen = self.seen.lock().expect("nothing panics while it is held");
-        let lasting = seen.iter().filter(|(_, kept)| matches!(kept, Kept::Record(_)));
+        let lasting = seen.iter().filter(|(_, kept)| matches!(kept, StoredRecord::Record(_)));
         lasting.map(|(id, _)| VolumeId(*id)).collect()
     }
 
@@ -121,16 +121,22 @@ impl Memory {
     }
 
     /// The newest that was seen of this volume.
-    pub fn seen(&self, volume: VolumeId) -> Option<Kept> {
+    pub fn seen(&self, volume: VolumeId) -> Option<StoredRecord> {
         self.seen.lock().expect("nothing panics while it is held").get(&volume.0).cloned()
     }
 
     /// Judges what a linearizable read has found, and remembers it. `before` is what had been seen when the read began: a
     /// younger memory is no evidence against an older question.
-    pub fn take(&self, volume: VolumeId, before: Option<&Kept>, found: Option<&Kept>) -> Result<(), Refusal> {
+    pub fn take(
+        &self,
+        volume: VolumeId,
+        before: Option<&StoredRecord>,
+        found: Option<&StoredRecord>,
+    ) -> Result<(), Refusal> {
         let mut seen = self.seen.lock().expect("nothing panics while it is held");
         let now = seen.get(&volume.0);
-        let another_history = |seen: &Kept, found: &Kept| found.number() == seen.number() && found != seen;
+        let another_history =
+            |seen: &StoredRecord, found: &StoredRecord| found.number() == seen.number() && found != seen;
         let went_back = match (before, found) {
             (Some(_), None) => true,
             (Some(before), Some(found)) if found.number() < before.number() => true,
@@ -147,7 +153,7 @@ impl Memory {
             seen.insert(volume.0, found.clone());
         }
         // Also of a deletion that is known: what was open may have been kept by a folder that took nothing then.
-        if matches!(found, Kept::Deleted { .. }) {
+        if matches!(found, StoredRecord::Deleted { .. }) {
             self.rewinds.forget(volume).map_err(Refusal::NotRemembered)?;
         }
         Ok(())
@@ -181,14 +187,14 @@ impl Memory {
     }
 }
 
-fn load_seen(path: &Path) -> Result<(VolumeId, Kept)> {
+fn load_seen(path: &Path) -> Result<(VolumeId, StoredRecord)> {
     const WAY_OUT: &str =
         "restore it from a backup; remove it only if you know that the coordinator was never restored";
     let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let volume = VolumeId::try_from(name.to_owned())
         .with_context(|| format!("{} has no volume's name; remove it", path.display()))?;
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let kept = Kept::decode(&text).map_err(|why| {
+    let kept = StoredRecord::decode(&text).map_err(|why| {
         anyhow!("cannot use {}, what this node has seen of a volume: {why}; {WAY_OUT}", path.display())
     })?;
     Ok((volume, kept))

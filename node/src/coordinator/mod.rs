@@ -14,19 +14,19 @@
 //!   passed over where others of its kind are usable, shown with its key ([`Coordinator::refused`]), and never a reason to end.
 
 pub mod answers;
-pub mod asks;
 pub mod clients;
+pub mod commands;
 pub mod etcd;
 mod limits;
+pub mod link_asks;
 pub mod memory;
 mod refused;
 pub mod requests;
 mod rewinds;
+pub mod schema;
 pub mod store;
 #[cfg(test)]
 mod tests;
-pub mod wishes;
-pub mod words;
 
 use clients::ClientsWord;
 use etcd::health::Trouble;
@@ -39,11 +39,11 @@ use forebay_io::clock;
 use forebay_io::machine::random_bytes;
 use memory::{Memory, Refusal};
 use refused::Refused;
+use schema::{AuditLine, ClusterIdentity, Definition, Document, Load, NodeEntry, RewindMark, Settings, StoredRecord};
 use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 use store::{Answer, Changed, Changes, Compare, Entry, Failure, Operation, Read, Store, Transaction};
-use words::{AuditLine, ClusterIdentity, Definition, Kept, Load, NodeEntry, RewindMark, Settings, Words};
 
 /// Bytes of a list: what Forebay writes below one prefix has a few.
 const LISTED_BYTES_MAX: usize = 32 << 20;
@@ -107,9 +107,9 @@ pub enum Error {
         /// The volume whose record it is.
         volume: VolumeId,
         /// What this node has seen.
-        seen: Box<Option<Kept>>,
+        seen: Box<Option<StoredRecord>>,
         /// What the coordinator shows now.
-        found: Box<Option<Kept>>,
+        found: Box<Option<StoredRecord>>,
     },
     /// What was found could not be remembered, so it is not used.
     NotRemembered(anyhow::Error),
@@ -117,9 +117,9 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |kept: &Option<Kept>| match kept {
+        let number = |kept: &Option<StoredRecord>| match kept {
             None => "no record".to_owned(),
-            Some(kept) => format!("term {}, config {}", kept.number().0.0, kept.number().1.0),
+            Some(kept) => format!("term {}, epoch {}", kept.number().0.0, kept.number().1.0),
         };
         match self {
             Error::Unreachable(why) => write!(f, "the coordinator gives no answer: {why}"),
@@ -204,7 +204,7 @@ pub enum Hint {
     Record(VolumeId),
     /// The definition of this volume.
     Definition(VolumeId),
-    /// Nodes have come, gone or said something, or are to be emptied.
+    /// Nodes have come, gone or said something, or are to be evacuated.
     Nodes,
     /// An owner has told how its volumes are.
     Told,
@@ -426,17 +426,17 @@ impl Coordinator {
         }
     }
 
-    fn decode<T: Words>(&self, key: &str, text: &str) -> Result<T, Error> {
+    fn decode<T: Document>(&self, key: &str, text: &str) -> Result<T, Error> {
         T::decode(text).map_err(|why| Error::Damaged { key: key.to_owned(), why })
     }
 
     /// All values below a prefix that are usable. What is not is shown, and keeps nobody from the others.
-    async fn list<T: Words>(&self, below: &str) -> Result<Vec<T>, Error> {
+    async fn list<T: Document>(&self, below: &str) -> Result<Vec<T>, Error> {
         Ok(self.list_usable(below).await?.0)
     }
 
     /// The same, and whether all of them are.
-    async fn list_usable<T: Words>(&self, below: &str) -> Result<(Vec<T>, bool), Error> {
+    async fn list_usable<T: Document>(&self, below: &str) -> Result<(Vec<T>, bool), Error> {
         let prefix = self.key(below);
         let (mut all, mut refused) = (Vec::new(), Vec::new());
         for (key, text) in self.entries(&prefix).await? {
@@ -452,7 +452,7 @@ impl Coordinator {
     }
 
     /// The same, and an error if one of them cannot be used: for who must not pass one over.
-    async fn list_whole<T: Words>(&self, below: &str) -> Result<Vec<T>, Error> {
+    async fn list_whole<T: Document>(&self, below: &str) -> Result<Vec<T>, Error> {
         let all = self.list(below).await?;
         match self.refused.first(&self.key(below)) {
             Some((key, why)) => Err(Error::Damaged { key, why }),
@@ -516,8 +516,13 @@ impl Coordinator {
     // --- records ---
 
     /// Judges the record that was found, and remembers it.
-    fn take(&self, volume: VolumeId, before: Option<&Kept>, text: Option<&str>) -> Result<Option<Kept>, Error> {
-        let found = text.map(|text| self.decode::<Kept>(&self.record_key(volume), text)).transpose()?;
+    fn take(
+        &self,
+        volume: VolumeId,
+        before: Option<&StoredRecord>,
+        text: Option<&str>,
+    ) -> Result<Option<StoredRecord>, Error> {
+        let found = text.map(|text| self.decode::<StoredRecord>(&self.record_key(volume), text)).transpose()?;
         match self.memory.take(volume, before, found.as_ref()) {
             Ok(()) => Ok(found),
             Err(Refusal::WentBack(seen)) => {
@@ -528,12 +533,12 @@ impl Coordinator {
     }
 
     /// The record of a volume.
-    pub async fn record(&self, volume: VolumeId) -> Result<Kept, Error> {
+    pub async fn record(&self, volume: VolumeId) -> Result<StoredRecord, Error> {
         let before = self.memory.seen(volume);
         let found = self.look(vec![Read::Key(self.record_key(volume)), Read::Key(self.mark_key())]).await?;
-        self.hear_mark(value_of(&found[1]))?;
+        self.on_mark(value_of(&found[1]))?;
         let taken = self.take(volume, before.as_ref(), value_of(&found[0]));
-        self.tell_of_rewinds().await;
+        self.publish_rewinds().await;
         taken?.ok_or(Error::NoVolume(volume))
     }
 
@@ -544,7 +549,7 @@ impl Coordinator {
     }
 
     /// What other nodes have written down there.
-    fn hear_mark(&self, text: Option<&str>) -> Result<(), Error> {
+    fn on_mark(&self, text: Option<&str>) -> Result<(), Error> {
         let mark = text.map(|text| self.decode::<RewindMark>(&self.mark_key(), text)).transpose()?;
         let ids: Vec<RewindId> = mark.iter().flat_map(RewindMark::rewinds).collect();
         for id in &ids {
@@ -557,7 +562,7 @@ impl Coordinator {
 
     /// Whoever knows that it went back, and has not heard all nodes since, writes that down there: so a node hears of it also where it
     /// hears no other one. What fails is tried again at the next look.
-    async fn tell_of_rewinds(&self) {
+    async fn publish_rewinds(&self) {
         let Mark { text: shown, written, .. } = self.mark.lock().expect("nothing panics while it is held").clone();
         let mut open = self.memory.open_rewinds();
         open.retain(|id| id.is_name() && !written.contains(id));
@@ -610,10 +615,10 @@ impl Coordinator {
     pub async fn commit(
         &self,
         volume: VolumeId,
-        from: &Kept,
-        to: &Kept,
+        from: &StoredRecord,
+        to: &StoredRecord,
         audit: Option<&Audit>,
-    ) -> Result<Outcome<Kept>, Error> {
+    ) -> Result<Outcome<StoredRecord>, Error> {
         assert!(to.number() > from.number(), "a change of the record grows its number (C1): {from:?} to {to:?}");
         // A record newer than `from` was committed, so this comparison can hold only where time went back (C3).
         if self.memory.seen(volume).is_some_and(|seen| seen.number() > from.number()) {
@@ -627,11 +632,11 @@ impl Coordinator {
     pub async fn write_anew(
         &self,
         volume: VolumeId,
-        found: Option<&Kept>,
-        to: &Kept,
+        found: Option<&StoredRecord>,
+        to: &StoredRecord,
         audit: &Audit,
-    ) -> Result<Outcome<Kept>, Error> {
-        let newest = self.memory.seen(volume).iter().chain(found).map(Kept::number).max();
+    ) -> Result<Outcome<StoredRecord>, Error> {
+        let newest = self.memory.seen(volume).iter().chain(found).map(StoredRecord::number).max();
         assert!(
             newest.is_none_or(|newest| to.number() > newest),
             "a record that is written anew is the newest: {to:?}"
@@ -642,18 +647,18 @@ impl Coordinator {
     async fn write_record(
         &self,
         volume: VolumeId,
-        from: Option<&Kept>,
-        to: &Kept,
+        from: Option<&StoredRecord>,
+        to: &StoredRecord,
         audit: Option<&Audit>,
-    ) -> Result<Outcome<Kept>, Error> {
+    ) -> Result<Outcome<StoredRecord>, Error> {
         let key = self.record_key(volume);
         // What no node would read is not written: not even this one would, after its next start.
-        if let Err(why) = Kept::decode(&to.encode()) {
+        if let Err(why) = StoredRecord::decode(&to.encode()) {
             return Err(Error::Damaged { key, why });
         }
         let put = Operation::Put { key: key.clone(), value: to.encode() };
         let transaction = Transaction {
-            compare: vec![Compare { key: key.clone(), value: from.map(Kept::encode) }, self.as_marked()],
+            compare: vec![Compare { key: key.clone(), value: from.map(StoredRecord::encode) }, self.as_marked()],
             then: std::iter::once(put).chain(audit.map(|audit| self.put_audit(audit))).collect(),
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
@@ -671,13 +676,13 @@ impl Coordinator {
         &self,
         volume: VolumeId,
         transaction: Transaction,
-        to: &Kept,
-    ) -> Result<Outcome<Kept>, Error> {
+        to: &StoredRecord,
+    ) -> Result<Outcome<StoredRecord>, Error> {
         let before = self.memory.seen(volume);
         match self.ask(transaction).await? {
             Asked::Changed => self.won(volume, to),
             Asked::Found(answer) => {
-                self.hear_mark(value_of(&answer.found[1]))?;
+                self.on_mark(value_of(&answer.found[1]))?;
                 let found = self.take(volume, before.as_ref(), value_of(&answer.found[0]))?;
                 found.map(Outcome::Lost).ok_or(Error::NoVolume(volume))
             }
@@ -687,7 +692,7 @@ impl Coordinator {
 
     /// A change is done; but who acts on it must know it after a restart, so one that is not remembered is not told as done:
     /// the next read tries again.
-    fn won<T>(&self, volume: VolumeId, to: &Kept) -> Result<Outcome<T>, Error> {
+    fn won<T>(&self, volume: VolumeId, to: &StoredRecord) -> Result<Outcome<T>, Error> {
         match self.memory.take(volume, None, Some(to)) {
             Ok(()) => Ok(Outcome::Won),
             Err(Refusal::NotRemembered(error)) => Ok(Outcome::Unknown(Error::NotRemembered(error).to_string())),
@@ -700,7 +705,7 @@ impl Coordinator {
     // --- volumes ---
 
     /// A new volume: its name, definition and first record at once. Repeated after [`Outcome::Unknown`], it is `Won` if it was.
-    pub async fn create(&self, definition: &Definition, record: &Kept) -> Result<Outcome<Occupied>, Error> {
+    pub async fn create(&self, definition: &Definition, record: &StoredRecord) -> Result<Outcome<Occupied>, Error> {
         let volume = definition.volume;
         let (name, place, key) =
             (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
@@ -731,19 +736,19 @@ impl Coordinator {
         definition: &Definition,
         record: &forebay_core::cluster::Record,
         given_up: Option<&Audit>,
-    ) -> Result<Outcome<Kept>, Error> {
+    ) -> Result<Outcome<StoredRecord>, Error> {
         let released = record.log == forebay_core::cluster::LogState::Released;
         assert!(released || given_up.is_some(), "nobody may serve a volume that is deleted");
         let volume = definition.volume;
         // As for a commit: this could only hold where time went back.
-        if self.memory.seen(volume).is_some_and(|seen| seen.number() > (record.term, record.config)) {
+        if self.memory.seen(volume).is_some_and(|seen| seen.number() > (record.term, record.epoch)) {
             return self.record(volume).await.map(Outcome::Lost);
         }
         let (name, place, key) =
             (self.name_key(&definition.name), self.definition_key(volume), self.record_key(volume));
-        let gone = Kept::Deleted { term: forebay_core::types::Term(record.term.0 + 1), config: record.config };
+        let gone = StoredRecord::Deleted { term: forebay_core::types::Term(record.term.0 + 1), epoch: record.epoch };
         let transaction = Transaction {
-            compare: vec![equals(key.clone(), Kept::Record(record.clone()).encode()), self.as_marked()],
+            compare: vec![equals(key.clone(), StoredRecord::Record(record.clone()).encode()), self.as_marked()],
             then: [
                 Operation::Put { key: key.clone(), value: gone.encode() },
                 Operation::Delete(name),
@@ -860,7 +865,7 @@ impl Coordinator {
                 Operation::Delete(self.key(&format!("load/{}", entry.name))),
                 Operation::Delete(self.key(&format!("told/{}", entry.name))),
                 Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
-                // A new machine of this name is not the one that was to be emptied.
+                // A new machine of this name is not the one that was to be evacuated.
                 Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
             ],

@@ -19,7 +19,7 @@ impl Refused {
         let more = refused.len().saturating_sub(KEPT_MAX);
         let new: BTreeMap<String, String> = refused.into_iter().take(KEPT_MAX).collect();
         for (key, why) in new.iter().filter(|(key, why)| before.get(*key) != Some(*why)) {
-            say(key, why);
+            report(key, why);
         }
         if before.is_empty() && more > 0 {
             eprintln!("forebay: warning: and {more} more of {} in the coordinator", shown(look));
@@ -40,7 +40,7 @@ impl Refused {
     }
 }
 
-fn say(key: &str, why: &str) {
+fn report(key: &str, why: &str) {
     eprintln!(
         "forebay: warning: {} in the coordinator is not used: {}",
         shown(key),

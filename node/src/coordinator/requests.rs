@@ -13,8 +13,8 @@
 //! - A text and its seal are written in one transaction. What they are worth is judged by `cluster::requests`; here nothing is believed.
 //! - Nothing of safety depends on a request: what it asks for is checked like a command that is given on the spot.
 
+use super::schema::{self, Document};
 use super::store::{Operation, Read, Transaction};
-use super::words::{self, Words};
 use super::{Asked, Coordinator, Error, Outcome, absent, equals, value_of};
 use forebay_api::checked::NodeName;
 use forebay_api::record::VolumeId;
@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 const STEPS_MAX: usize = 100;
 
 /// Something that a node asks another one for.
-pub trait Request: Words + Clone + Send + Sync + 'static {
+pub trait Request: Document + Clone + Send + Sync + 'static {
     /// What it is answered with.
-    type Answer: Words + Send + Sync;
+    type Answer: Document + Send + Sync;
     /// First part of the key of a request.
     const ASKED: &'static str;
     /// First part of the key of an answer.
@@ -44,7 +44,7 @@ pub trait Request: Words + Clone + Send + Sync + 'static {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nonce {
-    /// The layout of this text: [`words::VERSION`].
+    /// The layout of this text: [`schema::VERSION`].
     pub version: u32,
     /// Name of the node that has drawn it.
     pub name: NodeName,
@@ -52,13 +52,13 @@ pub struct Nonce {
     pub nonce: VolumeId,
 }
 
-impl Words for Nonce {
+impl Document for Nonce {
     fn encode(&self) -> String {
-        words::write(self)
+        schema::write(self)
     }
 
     fn decode(text: &str) -> Result<Nonce, String> {
-        words::read_of(text, words::VERSION)
+        schema::read_of(text, schema::VERSION)
     }
 
     fn is_at(&self, end: &str) -> bool {
@@ -66,13 +66,13 @@ impl Words for Nonce {
     }
 }
 
-impl Words for Seal {
+impl Document for Seal {
     fn encode(&self) -> String {
-        words::write(self)
+        schema::write(self)
     }
 
     fn decode(text: &str) -> Result<Seal, String> {
-        words::read_of(text, words::VERSION)
+        schema::read_of(text, schema::VERSION)
     }
 }
 

@@ -11,19 +11,19 @@ use forebay_api::config::FlushName;
 use hostile::one_hostile_value_hides_no_other;
 use in_memory::InMemory;
 
-use super::asks::{Ask, Seen};
 use super::etcd::{Etcd, EtcdConfig};
+use super::link_asks::{Ask, LinkEndSeen};
 use forebay_api::checked::{Code, Line, VolumeName};
 
 use super::memory::Memory;
 use super::requests::{Nonce, Request};
+use super::schema::*;
 use super::store::Store;
-use super::words::*;
 use super::*;
 use forebay_api::config::endpoint::Endpoint;
 
 use forebay_api::config::{DestageName, PolicyName, TierName};
-use forebay_core::cluster::{Config, Host, Incarnation, LogState, NodeId, Record};
+use forebay_core::cluster::{Epoch, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
 use forebay_host::seals::Seal;
 use forebay_tests::harness::TempDir;
@@ -68,7 +68,7 @@ async fn sure<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> T
 }
 
 /// Commits until it is decided (C2): the same again, with the same comparison.
-async fn decide(node: &Coordinator, from: &Kept, to: &Kept) -> Outcome<Kept> {
+async fn decide(node: &Coordinator, from: &StoredRecord, to: &StoredRecord) -> Outcome<StoredRecord> {
     loop {
         match sure(|| node.commit(VM1, from, to, None)).await {
             Outcome::Unknown(_) => {}
@@ -79,7 +79,7 @@ async fn decide(node: &Coordinator, from: &Kept, to: &Kept) -> Outcome<Kept> {
 }
 
 /// A new volume, however often it takes to say so.
-async fn make(node: &Coordinator, definition: &Definition, record: &Kept) {
+async fn make(node: &Coordinator, definition: &Definition, record: &StoredRecord) {
     while sure(|| node.create(definition, record)).await != Outcome::Won {}
 }
 
@@ -132,7 +132,7 @@ fn record(term: u32, owner: u64) -> Record {
     let owner = NodeId(owner);
     Record {
         term: Term(term),
-        config: Config(0),
+        epoch: Epoch(0),
         owner,
         host: host(1),
         members: vec![Incarnation { node: owner, tier: 1, life: 0 }],
@@ -143,8 +143,8 @@ fn record(term: u32, owner: u64) -> Record {
     }
 }
 
-fn kept(term: u32, owner: u64) -> Kept {
-    Kept::Record(record(term, owner))
+fn kept(term: u32, owner: u64) -> StoredRecord {
+    StoredRecord::Record(record(term, owner))
 }
 
 fn released(term: u32) -> Record {
@@ -201,8 +201,8 @@ fn records_change_only_by_comparison(stand: &Stand) {
         // The same again, and another with the same comparison: decided, and not done.
         assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
         assert_eq!(node.commit(VM1, &kept(1, 1), &kept(7, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
-        // One field beside term and config is a difference, too.
-        let other = Kept::Record(Record { size_bytes: 512, ..record(2, 2) });
+        // One field beside term and epoch is a difference, too.
+        let other = StoredRecord::Record(Record { size_bytes: 512, ..record(2, 2) });
         assert_eq!(node.commit(VM1, &other, &kept(3, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
         assert_eq!(node.record(VM1).await.unwrap(), kept(2, 2));
     });
@@ -214,9 +214,9 @@ fn volumes_come_and_go(stand: &Stand) {
     let vm2 = VolumeId([2; 16]);
     block_on(async {
         let first = definition("vm1", VM1);
-        assert_eq!(node.create(&first, &Kept::Record(released(1))).await.unwrap(), Outcome::Won);
+        assert_eq!(node.create(&first, &StoredRecord::Record(released(1))).await.unwrap(), Outcome::Won);
         assert_eq!(
-            node.create(&first, &Kept::Record(released(1))).await.unwrap(),
+            node.create(&first, &StoredRecord::Record(released(1))).await.unwrap(),
             Outcome::Won,
             "said twice, done once"
         );
@@ -233,7 +233,7 @@ fn volumes_come_and_go(stand: &Stand) {
         assert_eq!(node.definitions().await.unwrap(), std::slice::from_ref(&more));
 
         assert_eq!(node.delete(&more, &released(1), None).await.unwrap(), Outcome::Won);
-        let gone = Kept::Deleted { term: Term(2), config: Config(0) };
+        let gone = StoredRecord::Deleted { term: Term(2), epoch: Epoch(0) };
         assert_eq!(node.record(VM1).await.unwrap(), gone);
         assert_eq!(other.record(VM1).await.unwrap(), gone);
         assert_eq!(other.delete(&more, &released(1), None).await.unwrap(), Outcome::Lost(gone));
@@ -301,9 +301,9 @@ fn requests_and_what_is_told_lie_under_the_keys_that_they_always_had() {
             expected.iter().map(|(key, value)| (key.clone(), (*value).to_owned())).collect();
         assert_eq!(found(), expected);
     };
-    let call = Call { version: VERSION, id, from: named("a"), volume: VM1, wish: Wish::Release };
+    let call = Call { version: VERSION, id, from: named("a"), volume: VM1, command: OwnerCommand::Release };
     let answered = Answered { version: VERSION, not_done: Some(NotDone::Conflict), why: "no".into() };
-    let ask = Ask { version: crate::coordinator::asks::VERSION, id, from: named("a"), pairs: vec![] };
+    let ask = Ask { version: crate::coordinator::link_asks::VERSION, id, from: named("a"), pairs: vec![] };
     let seen = ask.refused("no".into());
     let call_text = format!(
         r#"{{"version":1,"id":"{text}","from":"a","volume":"01010101-0101-0101-0101-010101010101","wish":"release"}}"#
@@ -326,8 +326,10 @@ fn requests_and_what_is_told_lie_under_the_keys_that_they_always_had() {
         assert_eq!(node.withdraw(&b, &ask).await.unwrap(), Outcome::Won);
         let nonce = Nonce { version: VERSION, name: b, nonce: id };
         assert_eq!(node.renew_nonce(None, &nonce).await.unwrap(), Outcome::Won);
-        node.tell(&OwnedVolumes { version: VERSION, name: named("a"), at_ms: 5, volumes: vec![] }).await.unwrap();
-        node.begin_leaving(&Leaving { version: VERSION, name: named("a"), at_ms: 5 }).await.unwrap();
+        node.publish_owner_status(&OwnedVolumes { version: VERSION, name: named("a"), at_ms: 5, volumes: vec![] })
+            .await
+            .unwrap();
+        node.begin_evacuation(&Evacuation { version: VERSION, name: named("a"), at_ms: 5 }).await.unwrap();
         let nonce_text = format!(r#"{{"version":1,"name":"b","nonce":"{text}"}}"#);
         expect(&[
             ("leaving/a".into(), r#"{"version":1,"name":"a","at_ms":5}"#),
@@ -365,22 +367,23 @@ fn what_is_wanted_of_nodes_is_written_down(stand: &Stand) {
             id: VolumeId([id; 16]),
             from: named("a"),
             volume: VM1,
-            wish: Wish::Drain { through: false },
+            command: OwnerCommand::Drain { through: false },
         };
         let answered = Answered { version: VERSION, not_done: None, why: String::new() };
-        let ask = |id| Ask { version: asks::VERSION, id: VolumeId([id; 16]), from: named("a"), pairs: vec![] };
-        let seen = |id| Seen { version: asks::VERSION, id: VolumeId([id; 16]), side: None, why: "no".into() };
+        let ask = |id| Ask { version: link_asks::VERSION, id: VolumeId([id; 16]), from: named("a"), pairs: vec![] };
+        let seen =
+            |id| LinkEndSeen { version: link_asks::VERSION, id: VolumeId([id; 16]), side: None, why: "no".into() };
         requests_are_answered_once(&node, &other, call, &answered).await;
         requests_are_answered_once(&node, &other, ask, &seen(1)).await;
 
-        let first = Leaving { version: VERSION, name: named("a"), at_ms: 1 };
-        let again = Leaving { at_ms: 2, ..first.clone() };
+        let first = Evacuation { version: VERSION, name: named("a"), at_ms: 1 };
+        let again = Evacuation { at_ms: 2, ..first.clone() };
         for leaving in [&first, &again] {
-            assert_eq!(other.begin_leaving(leaving).await.unwrap(), Outcome::Won);
+            assert_eq!(other.begin_evacuation(leaving).await.unwrap(), Outcome::Won);
         }
-        assert_eq!(node.leaving().await.unwrap(), [first]);
-        assert_eq!(node.end_leaving("a").await.unwrap(), Outcome::Won);
-        assert_eq!(other.leaving().await.unwrap(), []);
+        assert_eq!(node.evacuations().await.unwrap(), [first]);
+        assert_eq!(node.end_evacuation("a").await.unwrap(), Outcome::Won);
+        assert_eq!(other.evacuations().await.unwrap(), []);
     });
 }
 
@@ -590,22 +593,22 @@ fn core_is_told_what_is_certain_and_nothing_else() {
         told.answer
     };
     block_on(async {
-        told(node.carry_out_read(VM1).await, Read::Absent);
+        told(node.execute_read(VM1).await, Read::Absent);
         assert_eq!(node.known(VM1), None);
         let first = definition("vm1", VM1);
         node.create(&first, &kept(1, 1)).await.unwrap();
-        told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
-        let won = node.carry_out_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        told(node.execute_read(VM1).await, Read::Is(record(1, 1)));
+        let won = node.execute_commit(VM1, &record(1, 1), &record(2, 2), None).await;
         assert_eq!(certain(won), Committed::Won);
-        let lost = node.carry_out_commit(VM1, &record(1, 1), &record(2, 3), None).await;
+        let lost = node.execute_commit(VM1, &record(1, 1), &record(2, 3), None).await;
         assert_eq!(certain(lost), Committed::Lost(record(2, 2)));
         assert_eq!(node.known(VM1), Some(record(2, 2)));
 
         // Back in time: core is told what was seen, and what there is.
         other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
-        told(node.carry_out_read(VM1).await, Read::Is(record(1, 1)));
+        told(node.execute_read(VM1).await, Read::Is(record(1, 1)));
         for from in [record(1, 1), record(2, 2)] {
-            let back = node.carry_out_commit(VM1, &from, &record(3, 3), None).await;
+            let back = node.execute_commit(VM1, &from, &record(3, 3), None).await;
             let seen = Some(Event::Seen(record(2, 2)));
             assert_eq!((back.answer, back.seen), (Committed::Lost(record(1, 1)), seen));
             let why = back.why.expect("it is said why");
@@ -613,27 +616,27 @@ fn core_is_told_what_is_certain_and_nothing_else() {
         }
         // Another history of the same number; core sees that by what was seen.
         other.store.transact(&put(kept(2, 3).encode())).await.unwrap();
-        told(node.carry_out_read(VM1).await, Read::Is(record(2, 3)));
+        told(node.execute_read(VM1).await, Read::Is(record(2, 3)));
         // Of what cannot be read nothing is known.
         other.store.transact(&put("{}".into())).await.unwrap();
-        told(node.carry_out_read(VM1).await, Read::Failed);
-        let unknown = node.carry_out_commit(VM1, &record(2, 2), &record(3, 3), None).await;
+        told(node.execute_read(VM1).await, Read::Failed);
+        let unknown = node.execute_commit(VM1, &record(2, 2), &record(3, 3), None).await;
         assert!(unknown.answer == Committed::Unknown && unknown.why.is_some(), "{unknown:?}");
         // The operator's word, and only it, writes anew what went back; and what is not newer than all that was seen is not written.
         other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
         let word = Word::WritesAnew(audit(1, Some(VM1)));
-        let same = node.carry_out_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        let same = node.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
         assert_eq!(same.answer, Committed::Unknown);
         let other_word = Word::Allows(audit(1, Some(VM1)));
-        let back = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&other_word)).await;
+        let back = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&other_word)).await;
         assert_eq!(back.answer, Committed::Lost(record(1, 1)));
-        let anew = node.carry_out_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
+        let anew = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
         assert_eq!(certain(anew), Committed::Won);
         assert_eq!(node.audit_log().await.unwrap().len(), 1);
         node.delete(&first, &released(3), None).await.unwrap();
-        told(node.carry_out_read(VM1).await, Read::Deleted(Term(4), Config(0)));
-        assert_eq!(node.seen(VM1), Some(Event::SeenDeleted(Term(4), Config(0))));
-        let gone = node.carry_out_commit(VM1, &released(3), &record(4, 4), None).await;
+        told(node.execute_read(VM1).await, Read::Deleted(Term(4), Epoch(0)));
+        assert_eq!(node.seen(VM1), Some(Event::SeenDeleted(Term(4), Epoch(0))));
+        let gone = node.execute_commit(VM1, &released(3), &record(4, 4), None).await;
         assert_eq!(gone.answer, Committed::Unknown);
     });
 }
@@ -658,11 +661,11 @@ fn that_the_coordinator_went_back_is_written_down_there_and_in_the_state_folder(
         node.remember_rewind(VM1, first_one).unwrap();
         node.record(VM1).await.unwrap();
         // It has read the record before, and does not know yet.
-        let early = other.carry_out_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        let early = other.execute_commit(VM1, &record(1, 1), &record(2, 2), None).await;
         assert_eq!(early.answer, Committed::Lost(record(1, 1)));
         assert_eq!(other.rewinds(VM1), open(&[first_one]));
         let word = Word::Allows(audit(1, Some(VM1)));
-        let told = other.carry_out_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        let told = other.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
         assert_eq!(told.answer, Committed::Won, "whether it may is core's to decide");
         // Nor is a volume deleted by who does not know yet, although it has read the record as it is.
         late.record(VM1).await.unwrap();

@@ -168,7 +168,7 @@ impl Connections {
     }
 
     /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
-    pub fn turns<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
+    pub fn poll<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
         let mut turned = Vec::new();
         for index in std::mem::take(&mut self.turns) {
             let Some(client) = self.clients.get_mut(index) else { continue };

@@ -450,12 +450,12 @@ impl Driver {
         self.outbox.push((key, what));
     }
 
-    /// [`Driver::turn`] is to be called again without waiting.
+    /// [`Driver::poll`] is to be called again without waiting.
     pub fn has_work(&self) -> bool {
         !self.inbox.is_empty() || !self.outbox.is_empty() || self.peers.iter().any(|peer| peer.link.has_work())
     }
 
-    /// When [`Driver::turn`] must run at the latest.
+    /// When [`Driver::poll`] must run at the latest.
     pub fn deadline(&self) -> Option<Instant> {
         let links = self.peers.iter().filter_map(|peer| peer.link.deadline());
         let doors = self.doors.iter().filter_map(Door::deadline);
@@ -476,17 +476,17 @@ impl Driver {
     }
 
     /// Carries out whatever there is, once. The volumes that have got something to do by it.
-    pub fn turn(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
+    pub fn poll(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
         self.run_timers(desks);
-        self.hear_links(desks);
+        self.poll_links(desks);
         self.pump_all(desks);
         for delivery in std::mem::take(&mut self.inbox) {
-            self.hear(desks, delivery);
+            self.on_delivery(desks, delivery);
         }
         for (key, what) in std::mem::take(&mut self.outbox) {
-            self.carry_out(desks, key, what);
+            self.execute(desks, key, what);
         }
-        self.tell_figures(desks);
+        self.publish_figures(desks);
         self.pump_all(desks);
         for peer in &mut self.peers {
             let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
@@ -545,7 +545,7 @@ impl Driver {
     }
 
     /// A message has arrived.
-    fn hear(&mut self, desks: &mut Desks<'_>, delivery: Delivery) {
+    fn on_delivery(&mut self, desks: &mut Desks<'_>, delivery: Delivery) {
         let Delivery { from, envelope, message, payload } = delivery;
         let now = desks.now;
         #[cfg(feature = "planted")]
@@ -600,7 +600,7 @@ impl Driver {
 
     // --- the volume ---
 
-    fn carry_out(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
+    fn execute(&mut self, desks: &mut Desks<'_>, key: usize, what: Outgoing) {
         let Some(slot) = desks.volumes[key].as_mut() else { return };
         match what {
             Outgoing::Send(sending) => {
@@ -627,7 +627,7 @@ impl Driver {
     }
 
     /// How far each volume is, when something of it may matter to ownership.
-    fn tell_figures(&mut self, desks: &mut Desks<'_>) {
+    fn publish_figures(&mut self, desks: &mut Desks<'_>) {
         for replica in self.replicas.values_mut() {
             let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_ref()) else { continue };
             let due = replica.figures_told.as_ref().is_none_or(|(at, _)| desks.now >= *at + FIGURES_PERIOD);
@@ -688,7 +688,7 @@ impl Driver {
                 }
             }
         }
-        self.tell_route(volume);
+        self.publish_route(volume);
     }
 
     fn ask(&self, asked: Asked) {
@@ -762,7 +762,7 @@ impl Driver {
                     replica.ownership.handle(now, ownership::Event::TierOpened { own, fresh });
                 }
             }
-            ToDriver::Tell { volume, event } => self.tell(desks, &volume.0, event),
+            ToDriver::Tell { volume, event } => self.notify(desks, &volume.0, event),
             ToDriver::SetFlush { volume, flush } => {
                 if let Some(&key) = self.keys.get(&volume.0)
                     && let Some(slot) = desks.volumes[key].as_mut()
@@ -818,7 +818,7 @@ impl Driver {
     }
 
     /// Hands an event to the ownership of a volume. What is asked of its copies, the volume must know as well.
-    fn tell(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], event: ownership::Event) {
+    fn notify(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], event: ownership::Event) {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         if let ownership::Event::Requested(requested) = &event
             && let Some(key) = replica.key
@@ -853,9 +853,9 @@ impl Driver {
         if let Some(own) = self.attached(desks, &volume, key)
             && let Some(slot) = key.and_then(|key| desks.volumes[key.0 as usize].as_ref())
         {
-            let Figures { term, config, agreed, .. } = slot.volume.figures();
+            let Figures { term, epoch: config, agreed, .. } = slot.volume.figures();
             setup.own = own;
-            setup.remembered = ownership::Remembered { term, config, agreed };
+            setup.remembered = ownership::Remembered { term, epoch: config, agreed };
         }
         let mut ownership = Ownership::new(setup, desks.now);
         #[cfg(feature = "planted")]

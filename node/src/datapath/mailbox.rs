@@ -5,7 +5,7 @@ use crate::datapath::driver::{DriverSetup, ToDriver};
 use crate::open::OpenVolume;
 use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 use forebay_core::status::{ControlError, Status};
 use forebay_core::types::{BlockIndex, Instant, Lsn};
 use forebay_front::nbd::channel::Channel;
@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The block whose payload last failed its check.
     pub damaged: Option<BlockIndex>,
     /// What it has measured, where that was asked for.
-    pub seen: Option<Box<Seen>>,
+    pub seen: Option<Box<Stats>>,
 }
 
 /// Something for a shard to do.

@@ -183,7 +183,7 @@ impl Shard {
                         // A volume that was closed in the meantime has no use for it.
                         if let Some(slot) = self.volumes.get_mut(key).and_then(Option::as_mut) {
                             if let Some(event) = slot.io.complete(token, result, buffer) {
-                                slot.hear(event, now);
+                                slot.on_event(event, now);
                             }
                             self.touch(key);
                         }
@@ -214,12 +214,12 @@ impl Shard {
                 }
             }
             self.run_timers(now);
-            for key in self.clients.turns(&mut self.volumes, now) {
+            for key in self.clients.poll(&mut self.volumes, now) {
                 self.touch(key);
             }
             self.clients.timers(&mut self.volumes, &mut self.reactor, now);
             self.work_touched();
-            self.turn_driver(now);
+            self.poll_driver(now);
             // What left gives frames back, which may be all that a paused connection waits for.
             for key in self.clients.flush(&mut self.volumes, &mut self.reactor, now) {
                 self.touch(key);
@@ -236,9 +236,9 @@ impl Shard {
     }
 
     /// Carries messages, reports and orders between links, ownership and volumes. What is left over is for the next round.
-    fn turn_driver(&mut self, now: Instant) {
+    fn poll_driver(&mut self, now: Instant) {
         for _ in 0..DRIVER_TURNS_MAX {
-            let Some(touched) = self.with_driver(now, |driver, desks| driver.turn(desks)) else { return };
+            let Some(touched) = self.with_driver(now, |driver, desks| driver.poll(desks)) else { return };
             if touched.is_empty() {
                 return;
             }
@@ -294,7 +294,7 @@ impl Shard {
             slot.touched = false;
             slot.io.poll_timers(now, &mut self.events);
             for event in self.events.drain(..) {
-                slot.hear(event, now);
+                slot.on_event(event, now);
             }
             loop {
                 slot.volume.settle(now);
@@ -305,7 +305,7 @@ impl Shard {
                     match slot.io.execute(&mut self.reactor, effect) {
                         Executed::Nothing => {}
                         Executed::Done(event) => {
-                            slot.hear(event, now);
+                            slot.on_event(event, now);
                             done_at_once = true;
                         }
                         Executed::Yours(Effect::Send(sending)) => {
@@ -314,7 +314,7 @@ impl Shard {
                         Executed::Yours(Effect::Report(report)) => {
                             self.driver.as_mut().expect(LINKS_ARE_HERE).take(key, Outgoing::Report(report));
                         }
-                        Executed::Yours(effect) => self.clients.carry_out(slot, effect, now),
+                        Executed::Yours(effect) => self.clients.execute(slot, effect, now),
                     }
                 }
                 // What was done at once may let core decide more; it sees the whole batch of it.
@@ -325,12 +325,12 @@ impl Shard {
             while let Some(notice) = slot.io.take_notice() {
                 eprintln!("forebay: {notice}");
             }
-            slot.tell_when_serving(now);
+            slot.publish_when_serving(now);
             if slot.replayed.is_some() && slot.volume.replay_is_recorded() {
                 // Whoever waited may have gone.
                 let _ = slot.replayed.take().map(|recorded| recorded.send(()));
             }
-            slot.tell_when_at_rest();
+            slot.publish_when_at_rest();
             self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
             slot.activity.fetch_add(1, Ordering::Relaxed);
             let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
@@ -423,7 +423,7 @@ impl Shard {
         // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
         self.work_touched();
         self.with_driver(now, |driver, desks| driver.take_mail(desks, mail));
-        self.turn_driver(now);
+        self.poll_driver(now);
     }
 
     /// The backing's lock is free, unless somebody was faster.
@@ -520,7 +520,7 @@ impl Shard {
 
 impl Slot {
     /// Hands an end of an operation to core.
-    fn hear(&mut self, event: Event, now: Instant) {
+    fn on_event(&mut self, event: Event, now: Instant) {
         #[cfg(feature = "planted")]
         if !self.plant.hears(&event) {
             return;
@@ -561,7 +561,7 @@ impl Slot {
         }
     }
 
-    fn tell_when_serving(&mut self, now: Instant) {
+    fn publish_when_serving(&mut self, now: Instant) {
         if self.serving.is_none() {
             return;
         }
@@ -576,7 +576,7 @@ impl Slot {
     }
 
     /// A volume that has stopped begins nothing more, so what rests once rests for good.
-    fn tell_when_at_rest(&mut self) {
+    fn publish_when_at_rest(&mut self) {
         if self.io.in_flight() == 0
             && let Some(rests) = self.rests.take()
         {

@@ -95,13 +95,13 @@ pub fn remove(dir: &Path, owner: &Owner) {
 mod tests {
     use super::*;
     use forebay_api::history::pictures::PICTURE_S;
-    use forebay_core::seen::Seen;
+    use forebay_core::stats::Stats;
     use forebay_core::types::Duration;
 
     const US: Owner = Owner { kind: 1, id: *b"0123456789abcdef" };
 
     fn picture(from: u64, reads: u64) -> Picture {
-        let mut seen = Seen::new(1000);
+        let mut seen = Stats::new(1000);
         seen.reads.client.record_many(Duration::from_micros(100), reads);
         seen.heat.read(4096, Duration::from_micros(100));
         Picture { from, to: from + PICTURE_S, seen }

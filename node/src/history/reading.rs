@@ -4,7 +4,7 @@
 use forebay_api::history::series;
 use forebay_api::history::series::{NO_VALUES, VOLUME, Values};
 use forebay_api::status::VolumeReport;
-use forebay_core::seen::{Histogram, Legs, Seen, Streams};
+use forebay_core::stats::{Histogram, Legs, Stats, Streams};
 
 /// Counters, which only grow while a volume stays attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,15 +112,15 @@ fn figure(value: Option<f64>) -> f32 {
 
 impl Reading {
     /// Of a volume that runs.
-    pub fn new(report: &VolumeReport, seen: Option<&Seen>) -> Reading {
-        let times = |seen: &Seen| {
-            let Seen { reads, writes, flush, streams, .. } = seen;
+    pub fn new(report: &VolumeReport, seen: Option<&Stats>) -> Reading {
+        let times = |seen: &Stats| {
+            let Stats { reads, writes, flush, streams, .. } = seen;
             Box::new(Times { reads: reads.clone(), writes: writes.clone(), flush: flush.clone(), streams: *streams })
         };
         Reading {
             counts: Counts::of(report),
             dirty_bytes: report.dirty.bytes,
-            drain_s: report.dirty.drain_left_s,
+            drain_s: report.dirty.drain_s,
             oldest_dirty_s: report.dirty.oldest_s,
             groups_waiting: report.dirty.groups_waiting,
             saved_bytes: 0,
@@ -176,15 +176,15 @@ mod tests {
     use forebay_core::types::Duration;
 
     fn reading(counters: &[(&str, u64)]) -> Reading {
-        let (_, mut report) = crate::report::tests::example();
+        let (_, mut report) = crate::status::tests::example();
         report.counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Reading::new(&report, None)
     }
 
     #[test]
     fn legs_are_those_of_the_time_between_two_looks() {
-        let (_, report) = crate::report::tests::example();
-        let mut seen = Seen::new(100);
+        let (_, report) = crate::status::tests::example();
+        let mut seen = Stats::new(100);
         let us = Duration::from_micros;
         seen.reads.client.record_many(us(1000), 50);
         let before = Reading::new(&report, Some(&seen));

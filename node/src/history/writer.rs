@@ -132,7 +132,7 @@ impl Work {
                 // Whoever waited may have given up.
                 Job::End(done) => drop(done.send(())),
             }
-            self.tell();
+            self.publish();
         }
     }
 
@@ -200,7 +200,7 @@ impl Work {
         Ok(())
     }
 
-    fn tell(&self) {
+    fn publish(&self) {
         let problem = self.failing.values().map(|(why, _)| why).min().cloned();
         let mut state = self.state.lock().expect("nobody panics while holding it");
         state.problem = problem;

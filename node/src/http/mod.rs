@@ -8,8 +8,8 @@ mod access;
 mod assets;
 mod listener;
 mod login;
-mod seeing;
 mod sessions;
+mod telemetry;
 
 use crate::allowed::NamedBy;
 use crate::cluster::control::Cluster;
@@ -67,18 +67,18 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("post", "/v1/volumes/{name}/open", post(open)),
         ("post", "/v1/volumes/{name}/fenced", post(fenced)),
         ("post", "/v1/volumes/{name}/restore-record", post(restore_record)),
-        ("get", "/v1/fleet", get(seeing::fleet)),
-        ("get", "/v1/volumes/{name}/history", get(seeing::of_volume)),
-        ("get", "/v1/volumes/{name}/heatmap", get(seeing::heat_map)),
-        ("get", "/v1/volumes/{name}/miss-ratio", get(seeing::miss_ratio)),
-        ("get", "/v1/nodes/{name}/history", get(seeing::of_node)),
-        ("get", "/v1/events", get(seeing::events)),
-        ("get", "/v1/doctor", get(seeing::doctor)),
-        ("get", "/v1/doctor/peers/{name}", get(seeing::doctor_of_peer)),
-        ("get", "/v1/stream", get(seeing::stream)),
+        ("get", "/v1/fleet", get(telemetry::fleet)),
+        ("get", "/v1/volumes/{name}/history", get(telemetry::of_volume)),
+        ("get", "/v1/volumes/{name}/heatmap", get(telemetry::heat_map)),
+        ("get", "/v1/volumes/{name}/miss-ratio", get(telemetry::miss_ratio)),
+        ("get", "/v1/nodes/{name}/history", get(telemetry::of_node)),
+        ("get", "/v1/events", get(telemetry::events)),
+        ("get", "/v1/doctor", get(telemetry::doctor)),
+        ("get", "/v1/doctor/peers/{name}", get(telemetry::doctor_of_peer)),
+        ("get", "/v1/stream", get(telemetry::stream)),
         ("get", "/v1/nodes", get(nodes)),
-        ("post", "/v1/nodes/{name}/drain", post(drain_node)),
-        ("delete", "/v1/nodes/{name}/drain", delete(keep_node)),
+        ("post", "/v1/nodes/{name}/evacuate", post(evacuate_node)),
+        ("delete", "/v1/nodes/{name}/evacuate", delete(end_evacuation)),
         ("post", "/v1/nodes/{name}/forget", post(forget)),
         ("post", "/v1/nodes/{name}/cannot-answer", post(cannot_answer)),
         ("get", "/v1/audit", get(audit)),
@@ -180,7 +180,7 @@ async fn metrics_text(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl
     let format = metrics::Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let mut looks = node.looks(tokio::time::Instant::now() + METRICS_WAIT).await;
     looks.sort_by(|a, b| a.report.name.cmp(&b.report.name));
-    let text = metrics::render(format, &node.node_report(), &looks, &nodes, &node.seeing().history_state());
+    let text = metrics::render(format, &node.node_report(), &looks, &nodes, &node.telemetry().history_state());
     ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text)
 }
 
@@ -209,7 +209,7 @@ async fn create(
         let report = node.create(spec, named_by).await?;
         let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
         let created = Happened::new(EventKind::VolumeCreated, Severity::Info, text).of(&report.name);
-        node.seeing().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
+        node.telemetry().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
         Ok(report)
     })
     .await?;
@@ -303,14 +303,14 @@ async fn nodes(State(node): State<Arc<Node>>) -> Outcome {
 }
 
 // The body, empty or not, is read to its end: a connection closed with unread bytes resets, and the answer is lost.
-async fn drain_node(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
+async fn evacuate_node(State(node): State<Arc<Node>>, Path(name): Path<String>, _body: axum::body::Bytes) -> Outcome {
     let cluster = cluster_of(&node)?;
-    ok(to_the_end(async move { cluster.drain_node(&name, false).await }).await?)
+    ok(to_the_end(async move { cluster.evacuate_node(&name, false).await }).await?)
 }
 
-async fn keep_node(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
+async fn end_evacuation(State(node): State<Arc<Node>>, Path(name): Path<String>) -> Outcome {
     let cluster = cluster_of(&node)?;
-    ok(to_the_end(async move { cluster.drain_node(&name, true).await }).await?)
+    ok(to_the_end(async move { cluster.evacuate_node(&name, true).await }).await?)
 }
 
 /// A decision that costs something needs a second word.
@@ -377,14 +377,14 @@ async fn fenced(
 struct WentBack {
     #[serde(default)]
     yes_the_coordinator_went_back: bool,
-    /// What the operator has seen that this node knows: the term and the config, with a `/` between them.
+    /// What the operator has seen that this node knows: the term and the epoch, with a `/` between them.
     i_saw: Option<String>,
 }
 
-/// Term and config, as `volume show` prints them.
+/// Term and epoch, as `volume show` prints them.
 fn seen_version(text: &str) -> Option<(u32, u32)> {
-    let (term, config) = text.split_once('/')?;
-    Some((term.parse().ok()?, config.parse().ok()?))
+    let (term, epoch) = text.split_once('/')?;
+    Some((term.parse().ok()?, epoch.parse().ok()?))
 }
 
 async fn restore_record(
@@ -398,7 +398,7 @@ async fn restore_record(
     needs_second_word(yes_the_coordinator_went_back, "yes_the_coordinator_went_back")?;
     let saw = match i_saw.as_deref().map(|text| (text, seen_version(text))) {
         Some((text, None)) => {
-            let why = format!("i_saw = {text:?} is not what `volume show` prints: a term and a config, such as 3/17");
+            let why = format!("i_saw = {text:?} is not what `volume show` prints: a term and an epoch, such as 3/17");
             return Err(Failed(StatusCode::BAD_REQUEST, why));
         }
         Some((_, saw)) => saw,
@@ -490,7 +490,7 @@ mod tests {
     #[test]
     fn openapi_file_describes_what_reports_hold() {
         let file: Value = serde_json::from_str(OPENAPI).unwrap();
-        let (node, volume) = crate::report::tests::example();
+        let (node, volume) = crate::status::tests::example();
         let peer = forebay_api::cluster::example_node();
         let examples = [
             ("Volume", serde_json::to_value(volume).unwrap()),

@@ -1,10 +1,10 @@
 //! What the history's sampler asks of the node: all volumes at one time, and none of them may make it wait.
 
 use super::{Answer, Node, no_such_volume};
-use crate::seeing::Seeing;
+use crate::telemetry::Telemetry;
 use forebay_api::record::VolumeId;
 use forebay_api::status::VolumeReport;
-use forebay_core::seen::Seen;
+use forebay_core::stats::Stats;
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -16,13 +16,13 @@ pub struct Look {
     /// What is told of it.
     pub report: VolumeReport,
     /// What it has measured since it was opened, if it runs here.
-    pub seen: Option<Box<Seen>>,
+    pub seen: Option<Box<Stats>>,
 }
 
 impl Node {
     /// What is seen of it.
-    pub fn seeing(&self) -> &Arc<Seeing> {
-        &self.seeing
+    pub fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
     }
 
     /// Every volume with its identity, running or not.

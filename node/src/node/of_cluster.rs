@@ -5,7 +5,7 @@ use crate::cluster::control::Cluster;
 use crate::failure::FailureKind;
 use forebay_api::cluster::AuditReport;
 use forebay_api::status::VolumeReport;
-use forebay_core::cluster::Config;
+use forebay_core::cluster::Epoch;
 use forebay_core::types::Term;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -64,7 +64,7 @@ impl Node {
 
     /// The coordinator went back in time: the record is written anew as this node knows it, which the operator has seen.
     pub async fn restore_record(&self, name: &str, saw: Option<(u32, u32)>, by: &str) -> Answer<VolumeReport> {
-        let saw = saw.map(|(term, config)| (Term(term), Config(config)));
+        let saw = saw.map(|(term, epoch)| (Term(term), Epoch(epoch)));
         self.must_be_of_cluster(name)?.restore_record(name, saw, by).await
     }
 

@@ -93,9 +93,9 @@ impl Canon<'_> {
     }
 
     pub(super) fn record(&mut self, record: &Record) {
-        let Record { term, config, owner, host, members, log, flushed, size_bytes, unfenced } = record;
+        let Record { term, epoch, owner, host, members, log, flushed, size_bytes, unfenced } = record;
         self.number(term.0);
-        self.number(config.0);
+        self.number(epoch.0);
         self.number(owner.0);
         self.host(host);
         self.list(members, Self::incarnation);
@@ -123,22 +123,22 @@ impl Canon<'_> {
         match order {
             Order::Seal => self.tag(1),
             Order::Unseal => self.tag(2),
-            Order::Remember { term, config } => self.row(3, &[term.0.into(), config.0.into()]),
+            Order::Remember { term, epoch } => self.row(3, &[term.0.into(), epoch.0.into()]),
             Order::Own(own) => {
                 self.tag(4);
                 self.own(own);
             }
-            Order::Propose { proposal, config, members, log, flushed } => {
+            Order::Propose { proposal, epoch, members, log, flushed } => {
                 self.tag(5);
                 self.number(*proposal);
-                self.number(config.0);
+                self.number(epoch.0);
                 self.list(members, Self::incarnation);
                 self.log_state(*log);
                 self.flushed(*flushed);
             }
-            Order::Decide { config, members, log, flushed } => {
+            Order::Decide { epoch, members, log, flushed } => {
                 self.tag(6);
-                self.number(config.0);
+                self.number(epoch.0);
                 self.list(members, Self::incarnation);
                 self.log_state(*log);
                 self.flushed(*flushed);
@@ -162,9 +162,9 @@ impl Canon<'_> {
     }
 
     fn own(&mut self, own: &Own) {
-        let Own { term, config, members, log, flushed, watermark, fetch, unfenced, former } = own;
+        let Own { term, epoch, members, log, flushed, watermark, fetch, unfenced, former } = own;
         self.number(term.0);
-        self.number(config.0);
+        self.number(epoch.0);
         self.list(members, Self::incarnation);
         self.log_state(*log);
         self.flushed(*flushed);
@@ -179,7 +179,7 @@ impl Canon<'_> {
 
     pub(super) fn report(&mut self, report: &Report) {
         match report {
-            Report::Remembered { term, config } => self.row(1, &[term.0.into(), config.0.into()]),
+            Report::Remembered { term, epoch } => self.row(1, &[term.0.into(), epoch.0.into()]),
             Report::Agreed { term } => self.row(2, &[term.0.into()]),
             Report::PeerFailed { peer, why } => {
                 self.tag(3);
@@ -192,7 +192,7 @@ impl Canon<'_> {
             }
             Report::Covered { proposal } => self.row(5, &[*proposal]),
             Report::Quiet => self.tag(6),
-            Report::Outdated { term, config } => self.row(7, &[term.0.into(), config.0.into()]),
+            Report::Outdated { term, epoch } => self.row(7, &[term.0.into(), epoch.0.into()]),
             Report::Grown(bytes) => self.row(8, &[*bytes]),
             Report::PinsEnded => self.tag(9),
             Report::TierFailed { answers } => {

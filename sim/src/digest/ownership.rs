@@ -88,7 +88,7 @@ mod tests {
         let turned = Record { members: vec![member(2), member(1)], ..record.clone() };
         let owner = Own {
             term: Term(1),
-            config: Config(1),
+            epoch: Epoch(1),
             members: vec![member(1)],
             log: LogState::Needed,
             flushed: Flushed::Held,
@@ -99,7 +99,7 @@ mod tests {
         };
         let owns = |own| Effect::Volume(Order::Own(own));
         let (from, to) = (member(1), member(2));
-        let envelope = Envelope { volume: [1; 16], term: Term(1), config: Config(1), from, to };
+        let envelope = Envelope { volume: [1; 16], term: Term(1), epoch: Epoch(1), from, to };
         let back = Envelope { from: to, to: from, ..envelope };
         vec![
             Effect::EndSessions,
@@ -119,7 +119,7 @@ mod tests {
             commit(of_two, None),
             commit(turned, None),
             commit(Record { term: Term(1), ..record.clone() }, None),
-            commit(Record { config: Config(1), ..record.clone() }, None),
+            commit(Record { epoch: Epoch(1), ..record.clone() }, None),
             commit(Record { log: LogState::Through, ..record.clone() }, None),
             commit(Record { flushed: Flushed::Held, ..record.clone() }, None),
             Effect::Send(envelope, OwnershipMessage::Seal.into()),

@@ -141,7 +141,7 @@ fn control_error(error: ControlError) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::cluster::{Config, Incarnation, NodeId};
+    use forebay_core::cluster::{Epoch, Incarnation, NodeId};
     use forebay_core::types::*;
     use std::collections::BTreeSet;
 
@@ -197,8 +197,8 @@ mod tests {
             Effect::Report(Report::Quiet),
             Effect::Report(Report::PinsEnded),
             Effect::Report(Report::Agreed { term: Term(1) }),
-            Effect::Report(Report::Outdated { term: Term(1), config: Config(0) }),
-            Effect::Report(Report::Remembered { term: Term(1), config: Config(0) }),
+            Effect::Report(Report::Outdated { term: Term(1), epoch: Epoch(0) }),
+            Effect::Report(Report::Remembered { term: Term(1), epoch: Epoch(0) }),
             Effect::Report(Report::LearnerReady { peer }),
             Effect::Report(Report::PeerFailed { peer, why: PeerFailure::Slow }),
             Effect::Report(Report::PeerFailed { peer, why: PeerFailure::Stalled }),

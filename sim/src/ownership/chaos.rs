@@ -470,7 +470,7 @@ impl World {
             self.count("records restored by the operator");
         } else if self.random.chance(20_000) {
             // Nobody is there who knows it: the operator has a newer backup.
-            let record = Record { config: forebay_core::cluster::Config(newest.config.0 + 1), ..newest };
+            let record = Record { epoch: forebay_core::cluster::Epoch(newest.epoch.0 + 1), ..newest };
             self.coordinator.bring_forward(record);
         }
     }

@@ -20,7 +20,7 @@ pub struct Transaction {
     /// What that one knows of rewinds from the coordinator itself.
     pub mark: Vec<RewindId>,
     /// The highest that it had seen, or was told of, when it sent it.
-    pub known: (Term, Config),
+    pub known: (Term, Epoch),
 }
 
 /// The record and what it was.
@@ -39,7 +39,7 @@ pub struct Coordinator {
     /// How often it went back.
     pub age: u64,
     /// Highest version that it ever had: below that it went back.
-    pub highest: (Term, Config),
+    pub highest: (Term, Epoch),
     /// That it went back, as nodes have written it down there (C6).
     pub mark: Vec<RewindId>,
     /// What it would be if all nodes wrote it down that could.
@@ -78,7 +78,7 @@ impl Coordinator {
     }
 
     /// Records of a higher number have never been.
-    fn forget_above(&mut self, newest: (Term, Config)) {
+    fn forget_above(&mut self, newest: (Term, Epoch)) {
         self.forgotten.extend(self.history.iter().filter(|record| record.version() > newest).cloned());
         let known: Vec<bool> = self.history.iter().map(|record| record.version() <= newest).collect();
         let mut keep = known.iter();
@@ -272,7 +272,7 @@ impl World {
     }
 
     /// The highest that a node has seen, in whatever it keeps.
-    fn newest_seen(&self, node: usize) -> (Term, Config) {
+    fn newest_seen(&self, node: usize) -> (Term, Epoch) {
         let of_process = self.nodes[node].process.as_ref().map(|process| process.ownership.seen());
         let of_tier = self.tiers[node].as_ref().map(|tier| tier.seen);
         let of_folder = self.nodes[node].seen.as_ref().map(Record::version);
@@ -294,15 +294,15 @@ impl World {
     }
 
     /// The record that a change rests on: the one that it writes anew, or the one that it changes.
-    fn basis_of(&self, before: &Record, after: &Record) -> (Term, Config) {
-        let anew = |known: &&Record| Record { config: after.config, ..(*known).clone() } == *after;
+    fn basis_of(&self, before: &Record, after: &Record) -> (Term, Epoch) {
+        let anew = |known: &&Record| Record { epoch: after.epoch, ..(*known).clone() } == *after;
         let of_history = self.coordinator.history.iter().filter(|known| known.version() < after.version());
         let written_anew = of_history.filter(anew).map(Record::version).max();
         written_anew.unwrap_or_default().max(before.version())
     }
 
     /// C5, C6: what went back is changed only where nobody could tell who knew more. Then nothing is promised, and the run ends.
-    fn check_nobody_could_tell(&self, sent: &Transaction, basis: (Term, Config), anew: bool, newest: &Record) {
+    fn check_nobody_could_tell(&self, sent: &Transaction, basis: (Term, Epoch), anew: bool, newest: &Record) {
         let (by, after) = (sent.by, &sent.new);
         let change = format!("{newest:?} was known; node {} makes of {basis:?} {after:?}", by + 1);
         let knows = |node: usize| {

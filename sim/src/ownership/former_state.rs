@@ -22,7 +22,7 @@ pub(super) struct Snapshot {
     rewinds: KnownRewinds,
     named: Option<(Instant, RewindId)>,
     mark: Vec<RewindId>,
-    warned: (Term, Config),
+    warned: (Term, Epoch),
     clock: Instant,
     host: Host,
 }

@@ -59,7 +59,7 @@ enum Item {
     Tick { node: usize, process: u64 },
     Arrive { node: usize, envelope: Envelope, message: Message, numbers: Vec<u64> },
     Report { node: usize, process: u64, report: Report },
-    Remembered { node: usize, process: u64, seen: (Term, Config) },
+    Remembered { node: usize, process: u64, seen: (Term, Epoch) },
     TierOpened { node: usize, process: u64 },
     Ask { node: usize, process: u64, op: OpId, transaction: Option<Transaction>, answered: bool, age: u64 },
     Answer { node: usize, process: u64, event: Event },
@@ -150,7 +150,7 @@ struct Node {
     /// What the coordinator has told it of rewinds.
     mark: Vec<RewindId>,
     /// The highest that was heard from others since the coordinator went back.
-    warned: (Term, Config),
+    warned: (Term, Epoch),
 }
 
 /// Why a log may begin shorter than what was acknowledged.
@@ -343,7 +343,7 @@ impl World {
         let own = tier.as_ref().map_or(Incarnation::none(name), |tier| tier.incarnation);
         let remembered = tier.as_ref().map_or(Remembered::default(), |tier| Remembered {
             term: tier.seen.0,
-            config: tier.seen.1,
+            epoch: tier.seen.1,
             agreed: tier.agreed,
         });
         let host = self.nodes[node].host;
@@ -716,7 +716,7 @@ impl World {
     }
 
     /// The highest that this node has seen, or was told of since the coordinator went back.
-    fn known_at(&self, node: usize) -> (Term, Config) {
+    fn known_at(&self, node: usize) -> (Term, Epoch) {
         let seen = self.nodes[node].process.as_ref().map(|process| process.ownership.seen());
         seen.unwrap_or_default().max(self.nodes[node].warned)
     }
@@ -754,13 +754,13 @@ impl World {
                 events.push_back(Event::Volume(report, process.volume.figures(tier)));
             }
             Ask::Report(report, delay) => self.after(delay * 1000, Item::Report { node, process: id, report }),
-            Ask::Remember(term, config, 0) => {
-                let report = self.remember(node, (term, config));
+            Ask::Remember(term, epoch, 0) => {
+                let report = self.remember(node, (term, epoch));
                 let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
                 events.push_back(Event::Volume(report, process.volume.figures(tier)));
             }
-            Ask::Remember(term, config, delay) => {
-                self.after(delay * 1000, Item::Remembered { node, process: id, seen: (term, config) });
+            Ask::Remember(term, epoch, delay) => {
+                self.after(delay * 1000, Item::Remembered { node, process: id, seen: (term, epoch) });
             }
             Ask::Write(write) if process.is_refused(write.term) => {
                 let after = self.random.range(1, 30) * MS;
@@ -852,17 +852,17 @@ impl World {
         self.drive(node, Event::Volume(report, figures));
     }
 
-    fn remember(&mut self, node: usize, seen: (Term, Config)) -> Report {
+    fn remember(&mut self, node: usize, seen: (Term, Epoch)) -> Report {
         if let Some(tier) = &mut self.tiers[node] {
             if seen.0 > tier.seen.0 {
                 tier.agreed = false;
             }
             tier.seen = tier.seen.max(seen);
         }
-        Report::Remembered { term: seen.0, config: seen.1 }
+        Report::Remembered { term: seen.0, epoch: seen.1 }
     }
 
-    fn remembered(&mut self, node: usize, seen: (Term, Config)) {
+    fn remembered(&mut self, node: usize, seen: (Term, Epoch)) {
         let report = self.remember(node, seen);
         let (Some(tier), Some(process)) = (&self.tiers[node], &self.nodes[node].process) else { return };
         let figures = process.volume.figures(tier);
@@ -876,7 +876,7 @@ impl World {
             let incarnation = Incarnation { node: name, tier: self.next_tier, life: 1 };
             self.next_tier += 1;
             let flash = self.setup.flash;
-            let seen = (Term(0), Config(0));
+            let seen = (Term(0), Epoch(0));
             let log = Vec::new();
             let (watermark, checkpoint, synced, committed) = (0, 0, 0, 0);
             let (fresh, agreed, put_back) = (true, false, None);
@@ -965,7 +965,7 @@ impl World {
         match message {
             OwnershipMessage::Know { .. } | OwnershipMessage::Known { .. } => {
                 let warned = &mut self.nodes[node].warned;
-                *warned = (*warned).max((envelope.term, envelope.config));
+                *warned = (*warned).max((envelope.term, envelope.epoch));
             }
             OwnershipMessage::Sealed { mark, .. } if envelope.to == process.ownership.own() => {
                 let before = if process.sealed.0 == envelope.term { process.sealed.1 } else { 0 };

@@ -740,11 +740,11 @@ fn restart_owner(world: &mut World, next: Term) {
 /// S10: a node that never had a part in the volume says that it has heard beacons of times to come.
 pub fn node_without_a_part_grants_what_was_never_sent(rules: Rules) {
     let mut world = whole_with(3, 1, rules);
-    let Record { term, config, owner, .. } = world.coordinator.record;
+    let Record { term, epoch, owner, .. } = world.coordinator.record;
     let part_of = |node: &NodeId| world.coordinator.record.member(*node);
     let stranger = [NodeId(2), NodeId(3)].into_iter().find(|node| part_of(node).is_none()).expect("one has no part");
     let to = part_of(&owner).expect("the owner is one of the members");
-    let envelope = Envelope { volume: super::VOLUME, term, config, from: Incarnation::none(stranger), to };
+    let envelope = Envelope { volume: super::VOLUME, term, epoch, from: Incarnation::none(stranger), to };
     world.drive(0, Event::Message(envelope, OwnershipMessage::Granted { sent: Instant(u64::MAX) }));
     world.run_for(2_000 * MS);
     assert!(is_owner(&world, 0), "{}", world.stand());
@@ -797,8 +797,8 @@ pub fn word_of_a_former_owner_arrives_when_another_one_serves(rules: Rules) {
     let mut world = whole(3, rules);
     let record = world.coordinator.record.clone();
     let member = |node: u64| record.member(NodeId(node)).expect("all are members");
-    let Record { term, config, .. } = record;
-    let envelope = Envelope { volume: super::VOLUME, term, config, from: member(3), to: member(2) };
+    let Record { term, epoch, .. } = record;
+    let envelope = Envelope { volume: super::VOLUME, term, epoch, from: member(3), to: member(2) };
     world.drive(1, Event::Message(envelope, OwnershipMessage::TakeOver));
     world.run_for(5_000 * MS);
     assert_eq!(world.coordinator.record.term, term, "its owner serves: {}", world.stand());

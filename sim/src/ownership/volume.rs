@@ -25,8 +25,8 @@ pub struct Tier {
     pub watermark: usize,
     /// The watermark of the checkpoint: an owner's may lag behind what its members know.
     pub checkpoint: usize,
-    /// Highest term and config seen.
-    pub seen: (Term, Config),
+    /// Highest term and epoch seen.
+    pub seen: (Term, Epoch),
     /// The term's `Begin` was answered.
     pub agreed: bool,
     /// Every member holds everything up to here, as far as is known.
@@ -65,7 +65,7 @@ pub enum Ask {
     /// Tell ownership after so many microseconds.
     Report(Report, u64),
     /// Make seen terms durable, after so many microseconds, then report.
-    Remember(Term, Config, u64),
+    Remember(Term, Epoch, u64),
     /// Begin a write to the backing.
     Write(BackingWrite),
     /// A write is acknowledged: its position, from 1.
@@ -91,7 +91,7 @@ struct Peer {
 struct Sets {
     /// 0: it is decided.
     proposal: u64,
-    config: Config,
+    epoch: Epoch,
     members: Vec<Incarnation>,
     log: LogState,
     flushed: Flushed,
@@ -226,7 +226,7 @@ impl Volume {
         let acked = self.owner.as_ref().map_or(0, |owner| owner.acked);
         Figures {
             term: tier.seen.0,
-            config: tier.seen.1,
+            epoch: tier.seen.1,
             agreed: tier.agreed,
             accepted: end,
             held: end,
@@ -277,15 +277,15 @@ impl Volume {
         match order {
             Order::Seal => self.sealed = true,
             Order::Unseal => self.sealed = false,
-            Order::Remember { term, config } => self.asks.push(Ask::Remember(term, config, delay)),
+            Order::Remember { term, epoch } => self.asks.push(Ask::Remember(term, epoch, delay)),
             Order::Own(own) => self.own_term(now, tier, own),
-            Order::Propose { proposal, config, members, log, flushed } => self.with_owner(|owner| {
+            Order::Propose { proposal, epoch, members, log, flushed } => self.with_owner(|owner| {
                 let becomes_durable = flushed == Flushed::Durable && owner.decided.flushed != Flushed::Durable;
                 let on_media = if becomes_durable { owner.promised() } else { owner.flushed };
-                owner.proposed.push((Sets { proposal, config, members, log, flushed }, on_media));
+                owner.proposed.push((Sets { proposal, epoch, members, log, flushed }, on_media));
             }),
-            Order::Decide { config, members, log, flushed } => {
-                self.decide(now, Sets { proposal: 0, config, members, log, flushed });
+            Order::Decide { epoch, members, log, flushed } => {
+                self.decide(now, Sets { proposal: 0, epoch, members, log, flushed });
             }
             Order::Learn(learner) => {
                 self.with_owner(|owner| {
@@ -331,7 +331,7 @@ impl Volume {
             term: own.term,
             decided: Sets {
                 proposal: 0,
-                config: own.config,
+                epoch: own.epoch,
                 members: own.members.clone(),
                 log: own.log,
                 flushed: own.flushed,
@@ -378,11 +378,11 @@ impl Volume {
     // --- stream ---
 
     fn send(&mut self, to: Incarnation, message: LogMessage, numbers: Vec<u64>) {
-        let (term, config) = match &self.owner {
-            Some(owner) => (owner.term, owner.decided.config),
-            None => (Term(0), Config(0)),
+        let (term, epoch) = match &self.owner {
+            Some(owner) => (owner.term, owner.decided.epoch),
+            None => (Term(0), Epoch(0)),
         };
-        let envelope = Envelope { volume: self.id, term, config, from: self.own, to };
+        let envelope = Envelope { volume: self.id, term, epoch, from: self.own, to };
         self.asks.push(Ask::Send(envelope, message.into(), numbers));
     }
 
@@ -508,8 +508,8 @@ impl Volume {
     }
 
     fn reply(&mut self, tier: &Tier, to: &Envelope, message: impl Into<Message>) {
-        let (term, config) = tier.seen;
-        let envelope = Envelope { volume: self.id, term, config, from: self.own, to: to.from };
+        let (term, epoch) = tier.seen;
+        let envelope = Envelope { volume: self.id, term, epoch, from: self.own, to: to.from };
         self.asks.push(Ask::Send(envelope, message.into(), Vec::new()));
     }
 
@@ -523,8 +523,8 @@ impl Volume {
                 records: Vec::new(),
                 mark: None,
             };
-            let (term, config) = tier.seen;
-            let envelope = Envelope { volume: self.id, term, config, from: self.own, to: envelope.from };
+            let (term, epoch) = tier.seen;
+            let envelope = Envelope { volume: self.id, term, epoch, from: self.own, to: envelope.from };
             self.asks.push(Ask::Send(envelope, message.into(), tier.log[from..].to_vec()));
         }
     }

@@ -62,8 +62,8 @@ pub(super) fn brief_effect(version: Version, effect: &Effect) -> String {
     }
 }
 
-/// Who to whom, in which term and config.
+/// Who to whom, in which term and epoch.
 fn brief_envelope(envelope: &Envelope) -> String {
-    let Envelope { term, config, from, to, .. } = envelope;
-    format!("n{}.{} -> n{}.{} term {term}.{config}", index_of(from.node), from.tier, index_of(to.node), to.tier)
+    let Envelope { term, epoch, from, to, .. } = envelope;
+    format!("n{}.{} -> n{}.{} term {term}.{epoch}", index_of(from.node), from.tier, index_of(to.node), to.tier)
 }

@@ -57,7 +57,7 @@ impl Coordinator {
         if self.record != *compare {
             return false;
         }
-        assert!((new.term, new.config) > (self.record.term, self.record.config), "a record only grows");
+        assert!((new.term, new.epoch) > (self.record.term, self.record.epoch), "a record only grows");
         assert_eq!(new.validate(), Ok(()), "{new:?}");
         if new.log != LogState::Released {
             let owner = *self.owners.entry(new.term).or_insert(new.owner);

@@ -121,8 +121,8 @@ impl World {
         assert_eq!(volume.life(), self.node.incarnation.life, "the life of {:?}", self.node.incarnation);
         let figures = volume.figures();
         if self.node.part.starting {
-            let Figures { term, config, agreed, .. } = figures;
-            return self.begin_ownership(Remembered { term, config, agreed });
+            let Figures { term, epoch, agreed, .. } = figures;
+            return self.begin_ownership(Remembered { term, epoch, agreed });
         }
         if let Some(fresh) = self.node.part.opening.take() {
             if let Some((kept, arena)) = self.node.part.kept.take()

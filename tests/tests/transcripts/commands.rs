@@ -62,7 +62,7 @@ impl<'a> Asked<'a> {
 /// What of a node and its volumes is another one in each run.
 pub(super) fn vary(transcript: &mut Transcript) {
     let names = &mut transcript.names;
-    names.vary_fields(&["pid", "memory_bytes_max", "at_ms", "at_unix_ms", "access", "io_why"]);
+    names.vary_fields(&["pid", "memory_bytes_max", "at_ms", "access", "io_why"]);
     names.vary_fields(&["destage_bytes_per_s", "group_bytes_mean"]);
     names.vary_fields(&["history.bytes", "history.files", "doctor", "placement.why", "placement.placed"]);
     // Of the machine: its places and its processors. Of the moment: whether the history has begun.

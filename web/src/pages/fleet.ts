@@ -86,8 +86,8 @@ function columns(): Column[] {
       title: t("fleet.drain"),
       figure: true,
       wide: true,
-      text: (volume, now) => shown(now["drain_s"] ?? volume.dirty.drain_left_s, span),
-      sort: (volume, now) => or0(now["drain_s"] ?? volume.dirty.drain_left_s),
+      text: (volume, now) => shown(now["drain_s"] ?? volume.dirty.drain_s, span),
+      sort: (volume, now) => or0(now["drain_s"] ?? volume.dirty.drain_s),
     },
   ];
 }

@@ -59,7 +59,7 @@ function channelTable(channels: Channel[]): HTMLElement {
       {},
       h("td", {}, channel.address ?? "–"),
       h("td", {}, badge(channel.phase === "up" ? "good" : "warning", word("channel", channel.phase)), channel.why ? h("div", { class: "weak" }, channel.why) : ""),
-      h("td", { class: "figure" }, channel.round_trip_ms === undefined ? "–" : latency(1000 * channel.round_trip_ms)),
+      h("td", { class: "figure" }, channel.round_trip_us === undefined ? "–" : latency(channel.round_trip_us)),
       h("td", { class: "figure" }, bytes(channel.sent_bytes)),
       h("td", { class: "figure" }, bytes(channel.received_bytes)),
     );
@@ -96,15 +96,15 @@ export function nodePage(name: string, range: Range): Page {
       say(missing, t("node.gone", { node: name }));
       return;
     }
-    const { up, emptying, channels: of = [] } = node.cluster ?? {};
-    const words = JSON.stringify([up, emptying]);
+    const { up, evacuation, channels: of = [] } = node.cluster ?? {};
+    const words = JSON.stringify([up, evacuation]);
     if (words !== said) {
       said = words;
       state.replaceChildren(nodeBadge(node));
       actions.replaceChildren(nodeActions(node) ?? "");
     }
     const wrong = fleet.degraded.filter((one) => one.node === name).map(degradedLine);
-    for (const kept of emptying?.keeps ?? []) wrong.push(h("li", {}, h("a", { href: `#/volumes/${encodeURIComponent(kept.volume)}` }, kept.volume), ` (${word("role", kept.role)}): ${kept.why}`));
+    for (const kept of evacuation?.keeps ?? []) wrong.push(h("li", {}, h("a", { href: `#/volumes/${encodeURIComponent(kept.volume)}` }, kept.volume), ` (${word("role", kept.role)}): ${kept.why}`));
     trouble.hidden = wrong.length === 0;
     trouble.replaceChildren(...wrong);
     doctor.show(node);

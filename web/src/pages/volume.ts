@@ -100,7 +100,7 @@ function facts(volume: Volume): [string, string][] {
     [t("volume.tier"), `${word("tier", tier.kind)}, ${bytes(tier.size_bytes)}${tier.volatile ? `, ${t("tier.volatile")}` : ""}`],
     [t("volume.destage"), `${word("destage", destage.effective)} (${word("destage-reason", destage.reason)})`],
     [t("volume.dirty"), t("volume.dirty-of", { dirty: bytes(dirty.bytes), most: bytes(dirty.bytes_max) })],
-    [t("line.drain"), dirty.drain_left_s === undefined ? t("value.unknown") : span(dirty.drain_left_s)],
+    [t("line.drain"), dirty.drain_s === undefined ? t("value.unknown") : span(dirty.drain_s)],
     [t("line.oldest"), span(dirty.oldest_s)],
     [t("volume.clients"), count(volume.connections)],
   ];

@@ -15,7 +15,7 @@ impl Volume {
         if self.is_quiescing_to_member() && !self.must_journal() {
             return false;
         }
-        let Some(first) = self.live.cursor() else { return false };
+        let Some(first) = self.index.cursor() else { return false };
         if !self.is_eligible(first) || self.round_full() || self.destage.range_in_flight || self.destage.syncing {
             return false;
         }
@@ -25,14 +25,14 @@ impl Volume {
             self.collect_batch(settled);
             return false;
         }
-        let descriptor = self.live.get(first).descriptor;
+        let descriptor = self.index.get(first).descriptor;
         if descriptor.group != self.destage.group && !self.enter_group(descriptor.group, settled) {
             return false;
         }
         if !self.journal_is_erased() {
             return false;
         }
-        self.destage.repeatable &= self.live.get(first).covers_its_block();
+        self.destage.repeatable &= self.index.get(first).covers_its_block();
         if matches!(descriptor.kind, Kind::ZeroBlocks { .. }) {
             // May overlap anything before or after it: alone.
             if self.destage.in_flight > 0 {
@@ -73,18 +73,18 @@ impl Volume {
     /// Chooses the oldest records of a group that may be chosen, as many as fit.
     fn collect_chunk(&mut self, group: Group) {
         let mut chunk: Vec<(BlockIndex, u32, Lsn)> = Vec::new();
-        while let Some(id) = self.live.cursor() {
-            let d = self.live.get(id).descriptor;
+        while let Some(id) = self.index.cursor() {
+            let d = self.index.get(id).descriptor;
             let fits = chunk.len() < CHUNK_RECORDS_MAX
                 && (chunk.len() as u64) * BLOCK_BYTES + self.destage.unsynced_bytes < self.destage.round_bytes;
             let range = matches!(d.kind, Kind::ZeroBlocks { .. });
             if !fits || d.group != group || range || !self.is_eligible(id) {
                 break;
             }
-            self.destage.repeatable &= self.live.get(id).covers_its_block();
+            self.destage.repeatable &= self.index.get(id).covers_its_block();
             chunk.push((d.block, id, d.lsn));
-            self.live.set_state(id, State::Queued);
-            self.live.advance_cursor();
+            self.index.set_state(id, State::Queued);
+            self.index.advance_cursor();
             self.destage.collected = d.lsn;
         }
         self.read_ahead(&chunk);
@@ -94,8 +94,8 @@ impl Volume {
     }
 
     fn choose(&mut self, id: u32, lsn: Lsn) {
-        self.live.set_state(id, State::Queued);
-        self.live.advance_cursor();
+        self.index.set_state(id, State::Queued);
+        self.index.advance_cursor();
         self.destage.collected = lsn;
         self.destage.queue.push_back((id, lsn));
     }

@@ -10,8 +10,8 @@ impl Volume {
         if !quiet || d.syncing || d.failing.is_some() {
             return;
         }
-        let group_complete = match self.live.cursor() {
-            Some(id) => self.live.get(id).descriptor.group != d.group,
+        let group_complete = match self.index.cursor() {
+            Some(id) => self.index.get(id).descriptor.group != d.group,
             None => self.groups.current() != d.group,
         };
         let wanted = group_complete
@@ -31,7 +31,7 @@ impl Volume {
         // With nothing left to choose all of the log is covered, also positions that no record has any more: those that a
         // power loss cut off, and those superseded. A flush that waits for the last of them would wait for ever.
         let through =
-            if self.live.cursor().is_none() { self.positions.committed().max(d.collected) } else { d.collected };
+            if self.index.cursor().is_none() { self.positions.committed().max(d.collected) } else { d.collected };
         if planted!(self, release_without_backing_sync) {
             return self.on_backing_synced(through, None);
         }
@@ -102,20 +102,20 @@ impl Volume {
     pub(in super::super) fn retire_through(&mut self, destaged: Lsn) {
         self.positions.retire(destaged);
         self.answer_vouched();
-        let mut next = self.live.oldest();
+        let mut next = self.index.oldest();
         while let Some(id) = next {
-            if self.live.get(id).descriptor.lsn > self.positions.destaged() {
+            if self.index.get(id).descriptor.lsn > self.positions.destaged() {
                 break;
             }
-            next = self.live.after(id);
+            next = self.index.after(id);
             if self.is_kept_by_pin(id, self.positions.destaged()) {
                 // A follower's, too: pins that come with a later term must not bring back what it says of other blocks.
-                self.live.confine_to_pinned(id);
+                self.index.confine_to_pinned(id);
                 continue;
             }
-            let in_backing = matches!(self.live.get(id).state, State::Written | State::Superseded);
+            let in_backing = matches!(self.index.get(id).state, State::Written | State::Superseded);
             assert!(in_backing, "what ends is in the backing, or covered by what is");
-            let (descriptor, whole) = self.live.retire(id);
+            let (descriptor, whole) = self.index.retire(id);
             // What a follower has is the owner's content at some time, not the backing's.
             let whole = whole && self.role() != Role::Follower;
             let payloads = self.config.superblock.layout.payload_blocks;
@@ -133,6 +133,6 @@ impl Volume {
 
     pub(in super::super) fn is_destaged(&self, goal: &Goal) -> bool {
         self.positions.destaged() >= goal.through
-            || (self.live.is_empty() && self.backing_quiet() && self.positions.committed() >= goal.through)
+            || (self.index.is_empty() && self.backing_quiet() && self.positions.committed() >= goal.through)
     }
 }

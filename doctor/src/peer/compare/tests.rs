@@ -36,7 +36,7 @@ fn interface(node: u8, subnet: u8) -> Interface {
     }
 }
 
-fn side(node: &str) -> Side {
+fn side(node: &str) -> LinkEnd {
     let calls = node == "alpha";
     let (own, other) = if calls { (1, 2) } else { (2, 1) };
     let pair = |subnet| if calls { pair(subnet) } else { pair(subnet).seen_from_there() };
@@ -47,7 +47,7 @@ fn side(node: &str) -> Side {
         multipath: false,
         why: None,
     };
-    Side {
+    LinkEnd {
         node: node.to_owned(),
         program: "0.1.0".to_owned(),
         at_ms: 10_500,
@@ -62,8 +62,8 @@ fn side(node: &str) -> Side {
 }
 
 /// Two channels of two subnets between two hosts that have nothing to complain of.
-fn healthy() -> BothSides {
-    BothSides {
+fn healthy() -> BothEnds {
+    BothEnds {
         peer: "beta".to_owned(),
         here: side("alpha"),
         there: Some(side("beta")),
@@ -72,26 +72,26 @@ fn healthy() -> BothSides {
     }
 }
 
-fn there(sides: &mut BothSides) -> &mut Side {
+fn there(sides: &mut BothEnds) -> &mut LinkEnd {
     sides.there.as_mut().expect("it answered")
 }
 
 /// Ids of what is found, worst first.
-fn found(sides: &BothSides) -> Vec<String> {
+fn found(sides: &BothEnds) -> Vec<String> {
     compare(sides, Language::En).report.findings.into_iter().map(|said| said.finding.id).collect()
 }
 
 #[track_caller]
-fn only(sides: &BothSides) -> Said {
+fn only(sides: &BothEnds) -> Said {
     let mut findings = compare(sides, Language::En).report.findings;
     assert_eq!(findings.len(), 1, "{findings:#?}");
     findings.remove(0)
 }
 
 /// The same, asked at the other node.
-fn turned(sides: &BothSides) -> BothSides {
+fn turned(sides: &BothEnds) -> BothEnds {
     let there = sides.there.clone().expect("it answered");
-    BothSides { peer: sides.here.node.clone(), here: there, there: Some(sides.here.clone()), ..sides.clone() }
+    BothEnds { peer: sides.here.node.clone(), here: there, there: Some(sides.here.clone()), ..sides.clone() }
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_healthy_link_is_not_complained_of_from_either_end() {
     }
 }
 
-fn shrunk() -> BothSides {
+fn shrunk() -> BothEnds {
     let mut sides = healthy();
     let beta = there(&mut sides);
     beta.looked.interfaces[1].mtu = 1400;
@@ -317,7 +317,7 @@ fn rdma_at_both_ends_is_told_and_is_no_fault_where_it_is_not() {
     let mut sides = healthy();
     let rdma = |state: &str| vec![("mlx5_0/1".to_owned(), state.to_owned())];
     sides.here.looked.interfaces[0].rdma = rdma("ACTIVE");
-    let says = |sides: &BothSides| {
+    let says = |sides: &BothEnds| {
         let compared = compare(sides, Language::En);
         assert!(compared.report.findings.is_empty());
         compared.report.fine.into_iter().map(|fine| fine.says).collect::<Vec<_>>().join("\n")
@@ -330,8 +330,8 @@ fn rdma_at_both_ends_is_told_and_is_no_fault_where_it_is_not() {
     assert!(compare(&sides, Language::En).pairs[0].path.ends_with("RDMA"));
 }
 
-fn alone(silence: Silence) -> BothSides {
-    let mut sides = BothSides { there: None, silence: Some(silence), ..healthy() };
+fn alone(silence: Silence) -> BothEnds {
+    let mut sides = BothEnds { there: None, silence: Some(silence), ..healthy() };
     for end in &mut sides.here.looked.ends {
         end.probe = Probe::Silent;
     }

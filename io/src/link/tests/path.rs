@@ -7,7 +7,7 @@ use std::process::Command;
 impl Stand {
     /// As when somebody cuts the connection: what was on it is lost.
     fn cut(&mut self, channel: usize) {
-        let live = self.alpha.link.slots[channel].live().unwrap();
+        let live = self.alpha.link.slots[channel].connection().unwrap();
         socket::shut_down(live.channel().socket());
     }
 
@@ -15,7 +15,7 @@ impl Stand {
     fn restart_beta(&mut self, session: u64) {
         let Stand { reactor, beta, .. } = self;
         for slot in &beta.link.slots {
-            if let Some(live) = slot.live() {
+            if let Some(live) = slot.connection() {
                 reactor.unwatch(live.channel().socket().as_raw_fd()).unwrap();
             }
         }
@@ -120,7 +120,7 @@ fn an_idle_link_stays_up() {
     assert!(stand.alpha.is_up(2) && stand.beta.is_up(2));
     let ups = stand.alpha.events.iter().filter(|event| matches!(event, LinkEvent::Up { .. })).count();
     assert_eq!(ups, 2, "{:?}", stand.alpha.events);
-    assert!(stand.alpha.link.slots.iter().all(|slot| slot.live().unwrap().pace.round_trip_min().0 < 100_000_000));
+    assert!(stand.alpha.link.slots.iter().all(|slot| slot.connection().unwrap().pace.round_trip_min().0 < 100_000_000));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_rest_between_two_messages_counts_for_nobodys_silence() {
     here.set_nonblocking(true).unwrap();
     let begun = clock::now();
     let at = |millis| begun + Duration::from_millis(millis);
-    let mut live = Live::new(crate::channel::Channel::plain(here.into()), 0, 1, begun);
+    let mut live = Connection::new(crate::channel::Channel::plain(here.into()), 0, 1, begun);
     let (mut outbox, mut inbox, mut vectors) = (Outbox::new(), Inbox::default(), Vec::new());
     live.send(&mut outbox, 0, &mut vectors).unwrap();
     // It is looked at while its first ping is open, and then that is answered, behind a ping of the other side.
@@ -254,7 +254,7 @@ fn a_rest_between_two_messages_counts_for_nobodys_silence() {
     live.send(&mut outbox, 0, &mut vectors).unwrap();
     assert_eq!(live.look(true, at(401)), Ok(()));
     assert_eq!(live.look(true, at(430)), Ok(()));
-    let silent = at(401) + live::STALL_MAX;
+    let silent = at(401) + connection::STALL_MAX;
     assert_eq!(live.look(true, silent), Ok(()));
     assert_eq!(live.look(true, silent + Duration::from_millis(30)), Err(Failure::NoProgress));
 }

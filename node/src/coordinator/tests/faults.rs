@@ -321,7 +321,7 @@ fn a_restored_backup_is_noticed_and_the_operator_goes_on_from_there() {
     });
 }
 
-async fn write_anew(node: &Coordinator, volume: VolumeId, found: Option<&Kept>, to: &Kept) {
+async fn write_anew(node: &Coordinator, volume: VolumeId, found: Option<&StoredRecord>, to: &StoredRecord) {
     let word = audit(1, Some(volume));
     loop {
         match sure(|| node.write_anew(volume, found, to, &word)).await {
@@ -334,7 +334,7 @@ async fn write_anew(node: &Coordinator, volume: VolumeId, found: Option<&Kept>, 
 }
 
 /// What a node says that it has seen, and what it has found.
-async fn went_back(node: &Coordinator, volume: VolumeId) -> (Option<Kept>, Option<Kept>) {
+async fn went_back(node: &Coordinator, volume: VolumeId) -> (Option<StoredRecord>, Option<StoredRecord>) {
     loop {
         match node.record(volume).await {
             Err(Error::WentBack { seen, found, .. }) => return (*seen, *found),

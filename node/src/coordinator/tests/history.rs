@@ -118,18 +118,18 @@ fn tier_of(change: Change) -> u64 {
 }
 
 /// The change that wrote this record.
-pub fn change_of(kept: &Kept) -> Change {
+pub fn change_of(kept: &StoredRecord) -> Change {
     match kept {
-        Kept::Record(record) => record.members[0].tier - 1,
-        Kept::Deleted { .. } => panic!("nobody deletes it"),
+        StoredRecord::Record(record) => record.members[0].tier - 1,
+        StoredRecord::Deleted { .. } => panic!("nobody deletes it"),
     }
 }
 
 /// The record that a change writes after this one.
-fn next(from: &Kept, change: Change, writer: u64) -> Kept {
-    let Kept::Record(from) = from else { panic!("nobody deletes it") };
+fn next(from: &StoredRecord, change: Change, writer: u64) -> StoredRecord {
+    let StoredRecord::Record(from) = from else { panic!("nobody deletes it") };
     let owner = NodeId(writer);
-    Kept::Record(Record {
+    StoredRecord::Record(Record {
         term: Term(from.term.0 + 1),
         owner,
         members: vec![Incarnation { node: owner, tier: tier_of(change), life: 0 }],
@@ -138,10 +138,10 @@ fn next(from: &Kept, change: Change, writer: u64) -> Kept {
 }
 
 /// The record before any change.
-pub fn first() -> Kept {
+pub fn first() -> StoredRecord {
     let mut record = record(1, 1);
     record.members[0].tier = tier_of(0);
-    Kept::Record(record)
+    StoredRecord::Record(record)
 }
 
 impl Writers {

@@ -2,7 +2,7 @@
 //! key, and the values beside it are read as before.
 
 use super::*;
-use crate::coordinator::asks::{Ask, Seen};
+use crate::coordinator::link_asks::{Ask, LinkEndSeen};
 use crate::coordinator::requests::Nonce;
 use crate::coordinator::store::{Operation, Transaction};
 use forebay_api::checked::Hex64;
@@ -141,12 +141,12 @@ fn no_hostile_value_of_a_record_makes_a_number_overflow() {
     let unfenced = vec![forebay_core::cluster::Unfenced { term: Term(1), node: NodeId(9), host: host(9) }];
     let record = Record { unfenced, ..record(3, 1) };
     let mut taken = 0;
-    for text in hostile_texts(&Kept::Record(record).encode()) {
-        let Ok(kept) = Kept::decode(&text) else { continue };
+    for text in hostile_texts(&StoredRecord::Record(record).encode()) {
+        let Ok(kept) = StoredRecord::decode(&text) else { continue };
         taken += 1;
-        let (term, config) = kept.number();
-        assert!(term.0.checked_add(1 << 20).is_some() && config.0.checked_add(1 << 20).is_some(), "{text}");
-        let Kept::Record(record) = kept else { continue };
+        let (term, epoch) = kept.number();
+        assert!(term.0.checked_add(1 << 20).is_some() && epoch.0.checked_add(1 << 20).is_some(), "{text}");
+        let StoredRecord::Record(record) = kept else { continue };
         assert!(record.size_bytes >= 512 && record.validate().is_ok(), "{text}");
     }
     assert!(taken > 10);
@@ -156,7 +156,7 @@ fn no_hostile_value_of_a_record_makes_a_number_overflow() {
 fn no_hostile_value_of_a_node_or_a_word_reaches_a_key_or_a_terminal() {
     let mut entry = NodeEntry::new(named("alpha"), NodeId(5), host(3));
     entry.addresses = vec!["10.0.0.1:7071".into()];
-    let watchdog = WatchdogWords { identity: Line::of("i6300"), resets_within_ms: 80_000, proven_unix_s: Some(5) };
+    let watchdog = WatchdogDefinition { identity: Line::of("i6300"), resets_within_ms: 80_000, proven_unix_s: Some(5) };
     entry.watchdog = Some(watchdog);
     for text in hostile_texts(&entry.encode()) {
         let Ok(entry) = NodeEntry::decode(&text) else { continue };
@@ -198,27 +198,27 @@ fn no_hostile_value_of_a_node_or_a_word_reaches_a_key_or_a_terminal() {
 /// The rest is only never a panic: what it says is checked where it is used, or shown in quotes.
 #[test]
 fn no_hostile_text_of_any_kind_is_a_panic() {
-    let call = |wish| Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, wish };
-    let seen = Seen { version: asks::VERSION, id: VM1, side: None, why: "no".into() };
-    let ask = Ask { version: asks::VERSION, id: VM1, from: named("a"), pairs: vec![] };
+    let call = |wish| Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, command: wish };
+    let seen = LinkEndSeen { version: link_asks::VERSION, id: VM1, side: None, why: "no".into() };
+    let ask = Ask { version: link_asks::VERSION, id: VM1, from: named("a"), pairs: vec![] };
     let texts = [
-        call(Wish::Hold { seconds: 60 }).encode(),
-        call(Wish::HandOver { to: named("b") }).encode(),
-        call(Wish::Resize { size_bytes: 4096 }).encode(),
+        call(OwnerCommand::Hold { seconds: 60 }).encode(),
+        call(OwnerCommand::HandOver { to: named("b") }).encode(),
+        call(OwnerCommand::Resize { size_bytes: 4096 }).encode(),
         Answered { version: VERSION, not_done: Some(NotDone::Failed), why: "no".into() }.encode(),
         ask.encode(),
         seen.encode(),
         Settings::default().encode(),
         ClusterIdentity::new("lab", LAB).encode(),
-        Leaving { version: VERSION, name: named("a"), at_ms: 1 }.encode(),
+        Evacuation { version: VERSION, name: named("a"), at_ms: 1 }.encode(),
         load_of("a").encode(),
     ];
     for hostile in texts.iter().flat_map(|text| hostile_texts(text)) {
-        let hold =
-            |call: &Call| matches!(call.wish, Wish::Hold { seconds } if seconds.checked_mul(1_000_000_000).is_none());
+        let hold = |call: &Call| matches!(call.command, OwnerCommand::Hold { seconds } if seconds.checked_mul(1_000_000_000).is_none());
         assert!(!Call::decode(&hostile).is_ok_and(|call| hold(&call)), "{hostile}");
-        let _ = (Answered::decode(&hostile), Ask::decode(&hostile), Seen::decode(&hostile), Load::decode(&hostile));
-        let _ = (Settings::decode(&hostile), ClusterIdentity::decode(&hostile), Leaving::decode(&hostile));
+        let _ =
+            (Answered::decode(&hostile), Ask::decode(&hostile), LinkEndSeen::decode(&hostile), Load::decode(&hostile));
+        let _ = (Settings::decode(&hostile), ClusterIdentity::decode(&hostile), Evacuation::decode(&hostile));
     }
 }
 
@@ -249,15 +249,21 @@ pub(super) fn changed_by_bytes(text: &str, seed: &mut u64) -> String {
 #[test]
 fn no_spoilt_text_is_a_panic_or_a_definition_that_does_harm() {
     let mut seed = 0x5eed_u64;
-    let call = Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, wish: Wish::Hold { seconds: 60 } };
+    let call =
+        Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, command: OwnerCommand::Hold { seconds: 60 } };
     let seal = r#"{"version":1,"certificate":"AAAA","signature":"AAAA"}"#.to_owned();
     let nonce = Nonce { version: VERSION, name: named("a"), nonce: VM1 }.encode();
     let texts = [whole_definition().encode(), kept(3, 1).encode(), call.encode(), load_of("a").encode(), seal, nonce];
     for round in 0..60_000 {
         let text = changed_by_bytes(&texts[round % texts.len()], &mut seed);
         assert!(!Definition::decode(&text).is_ok_and(|taken| !is_harmless(&taken)), "{text}");
-        let _ =
-            (Kept::decode(&text), Call::decode(&text), Load::decode(&text), Seal::decode(&text), Nonce::decode(&text));
+        let _ = (
+            StoredRecord::decode(&text),
+            Call::decode(&text),
+            Load::decode(&text),
+            Seal::decode(&text),
+            Nonce::decode(&text),
+        );
         let _ =
             (NodeEntry::decode(&text), Settings::decode(&text), OwnedVolumes::decode(&text), AuditLine::decode(&text));
     }
@@ -308,7 +314,7 @@ pub(super) fn one_hostile_value_hides_no_other(stand: &Stand) {
         );
         assert_eq!(node.nodes().await.unwrap(), [alpha]);
         assert_eq!(node.loads().await.unwrap(), [load_of("alpha")]);
-        assert_eq!(node.leaving().await.unwrap(), []);
+        assert_eq!(node.evacuations().await.unwrap(), []);
         let keys: Vec<String> = node.refused().into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys.len(), 6, "{keys:?}");
         assert!(
@@ -322,7 +328,7 @@ pub(super) fn one_hostile_value_hides_no_other(stand: &Stand) {
             stand.store().transact(&gone).await.unwrap();
         }
         assert_eq!(node.every_definition().await.unwrap().len(), 1);
-        let _ = (node.nodes().await, node.loads().await, node.leaving().await);
+        let _ = (node.nodes().await, node.loads().await, node.evacuations().await);
         assert_eq!(node.refused(), []);
     });
 }

@@ -39,7 +39,7 @@ impl InMemory {
                 }
             }
         }
-        state.tell(&changed);
+        state.notify(&changed);
         Answer { held, found }
     }
 
@@ -65,7 +65,7 @@ impl State {
     }
 
     /// A listener that does not look drops what it could be told: it has as many hints to look at as it can hold.
-    fn tell(&mut self, keys: &[&String]) {
+    fn notify(&mut self, keys: &[&String]) {
         self.listeners.retain(|(_, listener)| !listener.is_closed());
         for (prefix, listener) in &self.listeners {
             for key in keys.iter().filter(|key| key.starts_with(prefix)) {

@@ -22,15 +22,15 @@ struct Kind {
 }
 
 /// Whether it is taken; and then it is what would be written.
-fn takes<T: Words>(text: &str) -> bool {
+fn takes<T: Document>(text: &str) -> bool {
     T::decode(text).is_ok_and(|taken| {
         assert_eq!(taken.encode(), text, "one form for one meaning");
         true
     })
 }
 
-fn kind<T: Words>(name: &'static str, valid: &[T]) -> Kind {
-    let valid: Vec<String> = valid.iter().map(Words::encode).collect();
+fn kind<T: Document>(name: &'static str, valid: &[T]) -> Kind {
+    let valid: Vec<String> = valid.iter().map(Document::encode).collect();
     assert!(valid.iter().all(|text| takes::<T>(text)), "{name}: {valid:?}");
     Kind { name, valid, takes: takes::<T> }
 }
@@ -39,18 +39,18 @@ fn kinds() -> Vec<Kind> {
     let mut node = NodeEntry::new(named("alpha"), NodeId(5), host(3));
     node.addresses = vec!["10.0.0.1:7071".into(), "10.0.1.1:7071".into()];
     let identity = Line::of("i6300");
-    node.watchdog = Some(WatchdogWords { identity, resets_within_ms: 80_000, proven_unix_s: Some(5) });
+    node.watchdog = Some(WatchdogDefinition { identity, resets_within_ms: 80_000, proven_unix_s: Some(5) });
     let unfenced = vec![forebay_core::cluster::Unfenced { term: Term(1), node: NodeId(9), host: host(9) }];
     let record = Record { unfenced, ..record(3, 1) };
     let flushed = Record { flushed: forebay_core::cluster::Flushed::Durable, ..record.clone() };
-    let call = |wish| Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, wish };
+    let call = |wish| Call { version: VERSION, id: VM1, from: named("a"), volume: VM1, command: wish };
     let wishes = [
-        Wish::Hold { seconds: 60 },
-        Wish::HandOver { to: named("b") },
-        Wish::Resize { size_bytes: 4096 },
-        Wish::Drain { through: true },
-        Wish::Release,
-        Wish::Delete { discard_dirty: true },
+        OwnerCommand::Hold { seconds: 60 },
+        OwnerCommand::HandOver { to: named("b") },
+        OwnerCommand::Resize { size_bytes: 4096 },
+        OwnerCommand::Drain { through: true },
+        OwnerCommand::Release,
+        OwnerCommand::Delete { discard_dirty: true },
     ];
     let owned = OwnedVolume {
         volume: VM1,
@@ -68,8 +68,8 @@ fn kinds() -> Vec<Kind> {
     let mark = RewindMark::with(None, &[RewindId(1 << 40), RewindId(2 << 40)]).expect("two are missing");
     vec![
         kind("definition", &[definition("vm1", VM1), whole_definition()]),
-        kind("record", &[Kept::Record(record), Kept::Record(flushed), kept(3, 1)]),
-        kind("record", &[Kept::Deleted { term: Term(9), config: Config(1) }]),
+        kind("record", &[StoredRecord::Record(record), StoredRecord::Record(flushed), kept(3, 1)]),
+        kind("record", &[StoredRecord::Deleted { term: Term(9), epoch: Epoch(1) }]),
         kind("node", &[node]),
         kind("call", &wishes.map(call)),
         kind("mark", &[mark]),
@@ -77,7 +77,7 @@ fn kinds() -> Vec<Kind> {
         kind("load", &[load_of("alpha")]),
         kind("owned", &[told]),
         kind("audit", &[audit(5, Some(VM1)).line]),
-        kind("leaving", &[Leaving { version: VERSION, name: named("a"), at_ms: 1 }]),
+        kind("leaving", &[Evacuation { version: VERSION, name: named("a"), at_ms: 1 }]),
         kind("nonce", &[Nonce { version: VERSION, name: named("a"), nonce: VM1 }]),
     ]
 }

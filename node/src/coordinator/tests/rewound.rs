@@ -25,7 +25,7 @@ fn who_has_seen_nothing_but_deletions_tells_of_a_rewind_as_well() {
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     let lasting = VolumeId([2; 16]);
     block_on(async {
-        node.create(&definition("vm1", VM1), &Kept::Record(released(1))).await.unwrap();
+        node.create(&definition("vm1", VM1), &StoredRecord::Record(released(1))).await.unwrap();
         node.delete(&definition("vm1", VM1), &released(1), None).await.unwrap();
         other.create(&definition("vm2", lasting), &kept(1, 1)).await.unwrap();
         let (id, written) = node.memory.name_rewind(forebay_io::clock::now());
@@ -70,7 +70,7 @@ fn what_a_deletion_forgets_is_forgotten_also_where_that_could_not_be_written_at_
     let stand = Stand::in_memory("forget-again");
     let (node, other) = (stand.joined("a"), stand.joined("b"));
     block_on(async {
-        node.create(&definition("vm1", VM1), &Kept::Record(released(1))).await.unwrap();
+        node.create(&definition("vm1", VM1), &StoredRecord::Record(released(1))).await.unwrap();
         node.record(VM1).await.unwrap();
         node.remember_rewind(VM1, RewindId(7)).unwrap();
         other.record(VM1).await.unwrap();
@@ -78,7 +78,7 @@ fn what_a_deletion_forgets_is_forgotten_also_where_that_could_not_be_written_at_
         let full = Full::of(&stand, "a");
         assert!(matches!(node.record(VM1).await, Err(Error::NotRemembered(_))));
         full.has_room();
-        assert!(matches!(node.record(VM1).await, Ok(Kept::Deleted { .. })));
+        assert!(matches!(node.record(VM1).await, Ok(StoredRecord::Deleted { .. })));
         drop(node);
         assert_eq!(stand.node("a").rewinds(VM1), KnownRewinds::default());
     });

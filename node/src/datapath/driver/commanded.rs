@@ -100,7 +100,7 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinator::words::{AuditLine, VERSION};
+    use crate::coordinator::schema::{AuditLine, VERSION};
     use forebay_api::checked::{Code, Line, NodeName};
 
     fn audit(words: &str) -> Audit {

@@ -58,7 +58,7 @@ impl Driver {
             desks.clients.close_all_at(slot, desks.reactor, ip, desks.now);
         }
         // Before a client of the former term, that its owner is another one: else it would come back at once.
-        self.tell_route(volume);
+        self.publish_route(volume);
         let slot = self.keys.get(volume).and_then(|key| desks.volumes[*key].as_mut());
         let moved = slot.map(|slot| desks.clients.pack_all_of(slot, desks.reactor, desks.now));
         for (client, seat) in moved.into_iter().flatten() {
@@ -70,7 +70,7 @@ impl Driver {
     }
 
     /// Tells those who forward when the owner is another one.
-    pub(super) fn tell_route(&mut self, volume: &[u8; 16]) {
+    pub(super) fn publish_route(&mut self, volume: &[u8; 16]) {
         let owner = self.replicas.get(volume).and_then(|replica| replica.ownership.owner());
         let (term, size_bytes) = owner.map_or((Term(0), 0), |(term, _, size_bytes)| (term, size_bytes));
         let peer = owner.and_then(|(_, node, _)| self.peer_of(node)).map(|at| &self.peers[at]);

@@ -168,15 +168,15 @@ impl Driver {
         let peer = &mut self.peers[at];
         let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
         peer.link.close(desks.reactor, &mut desk, desks.now);
-        self.hear_link(desks, at);
+        self.poll_link(desks, at);
         self.peers.remove(at);
     }
 
-    pub(super) fn hear_links(&mut self, desks: &mut Desks<'_>) {
-        (0..self.peers.len()).for_each(|at| self.hear_link(desks, at));
+    pub(super) fn poll_links(&mut self, desks: &mut Desks<'_>) {
+        (0..self.peers.len()).for_each(|at| self.poll_link(desks, at));
     }
 
-    fn hear_link(&mut self, desks: &mut Desks<'_>, at: usize) {
+    fn poll_link(&mut self, desks: &mut Desks<'_>, at: usize) {
         let now = desks.now;
         while let Some(event) = self.peers[at].link.take_event() {
             let node = self.peers[at].node;

@@ -285,7 +285,7 @@ impl Forwarder {
                             CONNECTION => {
                                 self.connections.ready(&mut self.volumes, index, readable, hangup, now);
                             }
-                            OWNER if readable || hangup => self.hear(index, now),
+                            OWNER if readable || hangup => self.on_frames(index, now),
                             // `work` sends to whoever takes it.
                             OWNER => {}
                             _ => unreachable!("connections of clients and to owners are watched"),
@@ -293,7 +293,7 @@ impl Forwarder {
                     }
                 }
             }
-            self.connections.turns(&mut self.volumes, now);
+            self.connections.poll(&mut self.volumes, now);
             self.connections.timers(&mut self.volumes, now);
             for index in 0..self.volumes.len() {
                 self.work(index, now);
@@ -320,7 +320,7 @@ impl Forwarder {
     // --- the owner ---
 
     /// The owner has said something.
-    fn hear(&mut self, index: usize, now: Instant) {
+    fn on_frames(&mut self, index: usize, now: Instant) {
         let Some(volume) = self.volumes[index].as_mut() else { return };
         let Way::Open(owner) = &mut self.lines[index].way else { return };
         let heard = owner.receive(volume, &mut self.hot);
@@ -336,7 +336,7 @@ impl Forwarder {
     /// Calls, and sends what there is.
     fn work(&mut self, index: usize, now: Instant) {
         if matches!(&self.lines[index].way, Way::Open(owner) if owner.has_more) {
-            self.hear(index, now);
+            self.on_frames(index, now);
         }
         let Some(volume) = self.volumes[index].as_mut() else { return };
         let line = &mut self.lines[index];
@@ -365,7 +365,7 @@ impl Forwarder {
             self.connections.frames_are_free(&mut **volume);
         }
         let line = &mut self.lines[index];
-        volume.tell_figures(matches!(line.way, Way::Open(_)));
+        volume.publish_figures(matches!(line.way, Way::Open(_)));
         if !volume.has_clients() && matches!(line.way, Way::Open(_)) {
             // What a client that has gone had asked is not waited for, and not asked again.
             self.close_way(index, clock::now());

@@ -108,7 +108,7 @@ impl Forwarded {
     }
 
     /// What is shown.
-    pub(super) fn tell_figures(&self, connected: bool) {
+    pub(super) fn publish_figures(&self, connected: bool) {
         self.figures.connected.store(connected, Ordering::Relaxed);
         self.figures.waiting.store(self.open.len() as u64, Ordering::Relaxed);
         self.figures.clients.store(self.connections.len() as u64, Ordering::Relaxed);

@@ -385,12 +385,12 @@ impl Clients {
     }
 
     /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
-    pub fn turns(&mut self, volumes: &mut Volumes, now: Instant) -> Vec<usize> {
-        self.connections.turns(volumes, now)
+    pub fn poll(&mut self, volumes: &mut Volumes, now: Instant) -> Vec<usize> {
+        self.connections.poll(volumes, now)
     }
 
     /// Does what a volume's effect asks of its clients.
-    pub fn carry_out(&mut self, slot: &mut Slot, effect: Effect, now: Instant) {
+    pub fn execute(&mut self, slot: &mut Slot, effect: Effect, now: Instant) {
         match effect {
             Effect::Reply { id, result } => self.connections.reply(slot, id, result, now),
             Effect::FramesFree => self.connections.frames_are_free(slot),

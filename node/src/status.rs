@@ -1,0 +1,313 @@
+//! What is told of volumes and the node, in the words that the API, the command line and the metrics share.
+
+use crate::datapath::mailbox::Snapshot;
+use crate::facts::VolumeFacts;
+use forebay_api::config::certificates::Clients;
+use forebay_api::config::{DestageName, PolicyName};
+use forebay_api::record::Record;
+use forebay_api::status::{
+    BackingReport, DestageReport, DirtyReport, PolicyReport, Positions, TierReport, VolumeReport,
+};
+use forebay_core::status::{BackingState, Counters, Phase, Policy};
+use forebay_core::types::{BLOCK_BYTES, BlockIndex, IoError};
+use std::collections::BTreeMap;
+
+/// Of a volume that runs. `displaced`: what became of its image, if it is not at its path.
+pub fn volume_running(
+    facts: &VolumeFacts,
+    clients: &Clients,
+    snapshot: &Snapshot,
+    displaced: Option<String>,
+) -> VolumeReport {
+    let s = &snapshot.status;
+    let (phase, problem) = phase_words(s.phase);
+    let (state, error) = backing_words(s.backing, snapshot.damaged);
+    VolumeReport {
+        name: facts.name.clone(),
+        volume: facts.volume.clone(),
+        size_bytes: s.size_bytes,
+        phase: phase.to_owned(),
+        problem,
+        policy: PolicyReport {
+            requested: policy_name(s.requested),
+            effective: policy_name(s.effective),
+            reason: s.reason.code().to_owned(),
+            since_s: (snapshot.at - s.reason_since).as_secs_f64(),
+        },
+        backing: BackingReport {
+            spec: facts.backing.clone(),
+            access: facts.access.clone(),
+            state: state.to_owned(),
+            hold_left_s: s.hold_left.map(|left| left.as_secs_f64()),
+            error,
+            displaced,
+        },
+        tier: tier_report(facts),
+        term: s.term.0,
+        connections: snapshot.connections,
+        clients: clients.clone(),
+        memory_bytes: facts.memory_bytes,
+        destage: DestageReport {
+            requested: s.destage.into(),
+            effective: if s.journaled { DestageName::Journaled } else { DestageName::Ordered },
+            reason: s.destage_reason.code().to_owned(),
+            group_bytes_mean: s.group_bytes_mean,
+            journal: facts.journal.clone().ok(),
+            no_journal: facts.journal.clone().err(),
+            journal_bytes: s.journal_bytes,
+        },
+        dirty: DirtyReport {
+            bytes: s.dirty_bytes,
+            bytes_max: s.dirty_bytes_max,
+            dead_bytes: s.dead_bytes,
+            clean_bytes: s.clean_bytes,
+            groups_waiting: s.groups_waiting,
+            oldest_s: s.oldest_dirty.as_secs_f64(),
+            destage_bytes_per_s: s.destage_bytes_per_sec,
+            drain_s: s.drain_left.map(|left| left.as_secs_f64()),
+            drain_max_s: s.drain_max.0 / 1_000_000_000,
+            waiting_writes: s.waiting_writes,
+        },
+        positions: Positions { accepted: s.accepted.0, held: s.held.0, synced: s.synced.0, destaged: s.destaged.0 },
+        counters: counters(&s.counters).into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        cluster: None,
+    }
+}
+
+/// What is told of a volume that does not run.
+pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: &str, problem: &str) -> VolumeReport {
+    let (size_bytes, policy) = (record.size_bytes, record.policy);
+    VolumeReport {
+        name: facts.name.clone(),
+        volume: facts.volume.clone(),
+        size_bytes,
+        phase: phase.to_owned(),
+        problem: Some(problem.to_owned()),
+        policy: PolicyReport { requested: policy, effective: policy, reason: "as-requested".to_owned(), since_s: 0.0 },
+        backing: BackingReport {
+            spec: facts.backing.clone(),
+            access: facts.access.clone(),
+            state: "closed".to_owned(),
+            hold_left_s: None,
+            error: None,
+            displaced: None,
+        },
+        tier: tier_report(facts),
+        term: 0,
+        connections: 0,
+        clients: record.clients.clone(),
+        memory_bytes: facts.memory_bytes,
+        destage: DestageReport {
+            requested: record.destage,
+            effective: DestageName::Ordered,
+            reason: "as-requested".to_owned(),
+            group_bytes_mean: 0,
+            journal: facts.journal.clone().ok(),
+            no_journal: facts.journal.clone().err(),
+            journal_bytes: 0,
+        },
+        dirty: DirtyReport::default(),
+        positions: Positions::default(),
+        counters: BTreeMap::new(),
+        cluster: None,
+    }
+}
+
+fn tier_report(facts: &VolumeFacts) -> TierReport {
+    TierReport {
+        kind: facts.tier_kind,
+        path: facts.tier_path.clone(),
+        size_bytes: facts.tier_bytes,
+        volatile: facts.volatile,
+        changing: None,
+    }
+}
+
+fn policy_name(policy: Policy) -> PolicyName {
+    match policy {
+        Policy::Through => PolicyName::Through,
+        Policy::Back => PolicyName::Back,
+    }
+}
+
+fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
+    match phase {
+        Phase::Recovering => ("recovering", None),
+        Phase::Following => ("following", None),
+        Phase::Agreeing => ("agreeing", None),
+        Phase::Serving => ("serving", None),
+        Phase::Stopping => ("stopping", None),
+        Phase::Stopped => ("stopped", None),
+        Phase::Refused(reason) => ("failed", Some(reason.to_owned())),
+    }
+}
+
+/// What keeps the backing from its work, while something does.
+pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
+    backing_words(snapshot.status.backing, snapshot.damaged).1
+}
+
+fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
+    match state {
+        BackingState::AwaitingLock => ("awaiting-lock", None),
+        BackingState::ReplayingJournal => ("replaying-journal", None),
+        BackingState::Ready => ("ready", None),
+        BackingState::Held => ("held", None),
+        BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),
+        BackingState::Failing(error) => ("failing", Some(error_words(error).to_owned())),
+    }
+}
+
+/// The backing is well then, but gets nothing past a record whose payload changed in the tier.
+fn damage_words(damaged: Option<BlockIndex>) -> String {
+    let place = match damaged {
+        Some(block) => format!("the tier's copy of bytes {} to {}", block.byte(), block.byte() + BLOCK_BYTES - 1),
+        None => "a block in the tier".to_owned(),
+    };
+    format!(
+        "{place} does not match its checksum: it and what was written after it stays in the tier; stop the daemon, \
+         and `forebay salvage` copies out what is whole"
+    )
+}
+
+fn error_words(error: IoError) -> &'static str {
+    match error {
+        IoError::Failed => "the device reports an error",
+        IoError::NoSpace => "no space left",
+        IoError::Gone => "the device is gone",
+        IoError::Checksum => "a block did not match its checksum",
+        IoError::Unsupported => "the operation is not supported",
+    }
+}
+
+/// Every counter with its name. A counter that core gains does not compile until it is named here.
+pub fn counters(c: &Counters) -> [(&'static str, u64); 31] {
+    macro_rules! named {
+        ($($name:ident),* $(,)?) => {{
+            let Counters { $($name),* } = *c;
+            [$((stringify!($name), $name)),*]
+        }};
+    }
+    named!(
+        reads,
+        read_bytes,
+        writes,
+        write_bytes,
+        zeros,
+        zero_bytes,
+        flushes,
+        read_blocks_from_log,
+        read_blocks_from_cache,
+        read_blocks_of_zeros,
+        read_blocks_from_backing,
+        superseded_blocks,
+        destaged_blocks,
+        backing_writes,
+        backing_write_bytes,
+        backing_reads,
+        backing_syncs,
+        backing_errors,
+        journal_batches,
+        journal_writes,
+        journal_write_bytes,
+        journal_left_out,
+        tier_writes,
+        tier_write_blocks,
+        tier_syncs,
+        tier_errors,
+        compacted_blocks,
+        evictions,
+        fills_dropped,
+        checksum_errors,
+        throttled_writes,
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use forebay_api::config::TierName;
+    use forebay_api::status::NodeReport;
+    use forebay_core::status::{DestageMode, DestageReason, Reason, Status};
+    use forebay_core::types::{Duration, Instant, Lsn, Term};
+
+    /// A node with one volume, for the tests of what is made of reports.
+    pub(crate) fn example() -> (NodeReport, VolumeReport) {
+        let node = forebay_api::status::example_node();
+        let facts = VolumeFacts {
+            name: "vm1".into(),
+            volume: "0".into(),
+            backing: "/x.img".into(),
+            access: "O_DIRECT".into(),
+            tier_kind: TierName::Flash,
+            tier_path: "/t".into(),
+            tier_bytes: 1 << 26,
+            volatile: false,
+            memory_bytes: 1 << 26,
+            journal: Ok("/x.img.forebay-journal".into()),
+        };
+        let status = Status {
+            phase: Phase::Serving,
+            size_bytes: 1 << 30,
+            term: Term(2),
+            requested: Policy::Back,
+            effective: Policy::Through,
+            reason: Reason::TierError,
+            reason_since: Instant(1_000_000_000),
+            backing: BackingState::Failing(IoError::NoSpace),
+            hold_left: Some(Duration::from_secs(1)),
+            destage: DestageMode::Auto,
+            journaled: true,
+            destage_reason: DestageReason::SmallGroups,
+            journal_bytes: 1 << 27,
+            group_bytes_mean: 4096,
+            dirty_bytes: 4096,
+            dead_bytes: 0,
+            dirty_bytes_max: 1 << 25,
+            clean_bytes: 0,
+            groups_waiting: 1,
+            oldest_dirty: Duration::from_secs(1),
+            destage_bytes_per_sec: 0,
+            drain_left: Some(Duration::default()),
+            drain_max: Duration::default(),
+            waiting_writes: 0,
+            accepted: Lsn(4),
+            held: Lsn(3),
+            committed: Lsn(3),
+            synced: Lsn(2),
+            destaged: Lsn(1),
+            counters: Counters { writes: 7, ..Counters::default() },
+        };
+        let snapshot = Snapshot {
+            status,
+            at: Instant(3_500_000_000),
+            connections: 1,
+            request_bytes_max: 1 << 20,
+            damaged: None,
+            seen: None,
+        };
+        (node, volume_running(&facts, &Clients::Any, &snapshot, Some("the image was deleted".into())))
+    }
+
+    #[test]
+    fn damage_is_told_with_its_place() {
+        let words = backing_words(BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
+        assert!(words.contains("bytes 28672 to 32767") && words.contains("salvage"), "{words}");
+    }
+
+    #[test]
+    fn report_names_the_reason_and_its_age_and_survives_json() {
+        let (_, report) = example();
+        assert_eq!(report.policy.reason, "tier-error");
+        assert_eq!(report.policy.since_s, 2.5);
+        assert_eq!(
+            (report.destage.effective, report.destage.reason.as_str()),
+            (DestageName::Journaled, "small-groups")
+        );
+        assert_eq!(report.backing.error.as_deref(), Some("no space left"));
+        let text = serde_json::to_string(&report).unwrap();
+        let back: VolumeReport = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.counters["writes"], 7);
+        assert_eq!(back.policy.effective, PolicyName::Through);
+    }
+}
