@@ -8,10 +8,11 @@ pub mod cluster;
 pub mod endpoint;
 pub mod fence;
 pub mod placement;
+pub mod volume;
 pub mod watchdog;
 
-use self::address::CidrAddress;
-use self::certificates::{CertificateList, Clients};
+use self::certificates::CertificateList;
+use self::volume::VolumeSpec;
 use crate::checked::VolumeName;
 use crate::units;
 use anyhow::{Context, Result, bail};
@@ -329,159 +330,6 @@ impl From<FlushName> for forebay_core::status::Flush {
 pub enum FormatName {
     /// The bytes as they are, even where they look like another format.
     Raw,
-}
-
-/// A volume as it is asked for: `[[volume]]` in the config, the body of a creation in the API, flags of `serve`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct VolumeSpec {
-    /// Name, and NBD export name.
-    pub name: String,
-    /// File, block device or NBD URI, with wrappers before it.
-    pub backing: String,
-    /// Size; needed where the backing is made.
-    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-    /// Make a missing backing file.
-    #[serde(default)]
-    pub create: bool,
-    /// When a write is acknowledged; none = as recorded, or `back`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<PolicyName>,
-    /// Seconds that the log may take to drain, at the backing's speed, before writes are slowed to it; 0 = as long as the
-    /// tier has room; none = as recorded, or 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drain_max_s: Option<u64>,
-    /// Medium of the tier; none = as recorded, or `flash`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier: Option<TierName>,
-    /// A host crash may lose what is not destaged: demanded for a memory tier.
-    #[serde(default)]
-    pub volatile: bool,
-    /// Size of the tier in bytes; none = as recorded, or a default for the volume's size.
-    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
-    pub tier_size: Option<u64>,
-    /// The tier's file or block device; else one in the state folder.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tier_path: Option<PathBuf>,
-    /// RAM for staging and read cache before a flash tier.
-    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
-    pub memory: Option<u64>,
-    /// How groups reach the backing; none = as recorded, or `auto`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub destage: Option<DestageName>,
-    /// Size of the journal beside the image.
-    #[serde(default, with = "units::size", skip_serializing_if = "Option::is_none")]
-    pub journal_size: Option<u64>,
-    /// Take the backing as raw whatever its first bytes say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub format: Option<FormatName>,
-    /// Copies of the log on other nodes of the cluster; none = a volume of this node alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peers: Option<u8>,
-    /// With fewer of them the backing must have each write as well; none = 1, or 0 where no peers are asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_peers: Option<u8>,
-    /// What a flush promises of a volume of the cluster; none = media while all tiers are on flash, else copies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub flush: Option<FlushName>,
-    /// Where clients reach it, whichever node of the cluster serves it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<CidrAddress>,
-    /// The interface that gets the address; none = the one that has an address of the same network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<String>,
-    /// Each owner reserves the backing's device before it writes, so that a successor can expel it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub reserve: bool,
-    /// Which clients with certificates may use it: `any`, or a list of names; none = as recorded, or any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clients: Option<Clients>,
-    /// Take the image as it is, although a tier has writes for another one or a newer state of it: they are given up.
-    #[serde(default)]
-    pub adopt_changed_backing: bool,
-    /// The image is the one that the tier's writes belong to, in its newest state, although it cannot be told from another one.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub same_image: bool,
-}
-
-impl VolumeSpec {
-    /// Refuses what cannot be meant, before anything is touched.
-    pub fn check(&self) -> Result<()> {
-        check_name(&self.name)?;
-        if self.backing.is_empty() {
-            bail!("volume {}: the backing is empty; give a file, a block device or an NBD URI", self.name);
-        }
-        if self.tier == Some(TierName::Memory) && !self.volatile && self.peers.unwrap_or(0) == 0 {
-            bail!(
-                "volume {}: a memory tier without a peer loses acknowledged writes when the host crashes or loses power; \
-                 accept that with --volatile (config: volatile = true), or use --tier flash",
-                self.name
-            );
-        }
-        if self.same_image && self.adopt_changed_backing {
-            bail!(
-                "volume {}: same_image keeps the tier's writes, and adopt_changed_backing gives them up; say one of both",
-                self.name
-            );
-        }
-        if self.address.is_some() && self.peers.is_none() {
-            bail!(
-                "volume {}: an address moves between the nodes of a cluster; give peers as well, or leave it out",
-                self.name
-            );
-        }
-        if self.interface.is_some() && self.address.is_none() {
-            bail!("volume {}: an interface is where an address goes; give that as well", self.name);
-        }
-        if let Some(size) = self.size {
-            check_size(&self.name, size)?;
-        }
-        if let Some(journal) = self.journal_size
-            && (!journal.is_multiple_of(8192) || !(JOURNAL_BYTES_MIN..=JOURNAL_BYTES_MAX).contains(&journal))
-        {
-            bail!(
-                "volume {}: a journal of {} cannot be made; it is a multiple of 8K from {} to {}",
-                self.name,
-                units::show_size(journal),
-                units::show_size(JOURNAL_BYTES_MIN),
-                units::show_size(JOURNAL_BYTES_MAX)
-            );
-        }
-        if let Some(tier) = self.tier_size {
-            if tier < TIER_BYTES_MIN {
-                bail!(
-                    "volume {}: a tier of {} is too small; the least is {}",
-                    self.name,
-                    units::show_size(tier),
-                    units::show_size(TIER_BYTES_MIN)
-                );
-            }
-            if tier > TIER_BYTES_MAX {
-                bail!(
-                    "volume {}: a tier of {} is too large; the most is {}",
-                    self.name,
-                    units::show_size(tier),
-                    units::show_size(TIER_BYTES_MAX)
-                );
-            }
-        }
-        if let Some(seconds) = self.drain_max_s {
-            check_drain_max(&self.name, seconds)?;
-        }
-        if let Some(memory) = self.memory
-            && !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&memory)
-        {
-            bail!(
-                "volume {}: memory = {} is out of bounds; from {} to {}",
-                self.name,
-                units::show_size(memory),
-                units::show_size(MEMORY_BYTES_MIN),
-                units::show_size(MEMORY_BYTES_MAX)
-            );
-        }
-        Ok(())
-    }
 }
 
 /// Makes the path (or an NBD server's socket) behind a backing's wrappers absolute: a record outlives the directory it was written in.

@@ -1,14 +1,13 @@
 //! What a user of Forebay says and is told, as plain values: settings, and status. The daemon, the command line and the doctor share
 //! these types; nothing here reaches into the daemon.
 //!
-//! - [`config`] is what a node is asked to be: its file, and the settings of a volume; [`change`] what is asked of a volume that serves.
+//! - [`config`] is what a node is asked to be, its file; and the settings of a volume in the forms in which people give them.
 //! - [`record`] is what is kept of a volume besides its tier.
 //! - [`status`], [`cluster`], [`placement`], [`events`] and [`history`] are what is told.
 //! - [`checked`] are names and texts that a stranger may have written, [`secret`] files that nobody else may read.
 //! - [`units`] and [`calendar`] are sizes and times as people write them; [`paths`] where things lie when nobody says otherwise.
 
 pub mod calendar;
-pub mod change;
 pub mod checked;
 pub mod cluster;
 pub mod config;

@@ -2,7 +2,7 @@
 //!
 //! Who keeps and judges them: the daemon. Here is what they say, and how they are read and written.
 
-use crate::config::certificates::Clients;
+use crate::config::volume::Common;
 use crate::config::{DestageName, PolicyName, TierName};
 use anyhow::{Context, Result, bail};
 use forebay_io::durable::write_atomically;
@@ -96,9 +96,9 @@ pub struct Record {
     /// While the tier is changed for one on another medium: the one of both that holds nothing. A start removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spare: Option<PathBuf>,
-    /// Which clients with certificates may use it.
-    #[serde(default, skip_serializing_if = "Clients::is_any")]
-    pub clients: Clients,
+    /// What its definition and its report have as well.
+    #[serde(flatten)]
+    pub common: Common,
     /// Where its tier lies, and whether that has been made.
     pub tier: TierRecord,
 }

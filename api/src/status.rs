@@ -3,7 +3,7 @@
 //! Plain values. Who fills them: the daemon.
 
 use crate::cluster::ClusterReport;
-use crate::config::certificates::Clients;
+use crate::config::volume::Common;
 use crate::config::{DestageName, PolicyName, TierName};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ pub struct VolumeReport {
     pub term: u32,
     /// NBD clients that are connected now.
     pub connections: u32,
-    /// Which of those with certificates may use it.
-    #[serde(default)]
-    pub clients: Clients,
+    /// What its record and its definition have as well.
+    #[serde(flatten)]
+    pub common: Common,
     /// RAM for its frames besides a memory tier.
     pub memory_bytes: u64,
     /// How groups reach the backing.
@@ -381,7 +381,7 @@ pub fn example_volume() -> VolumeReport {
         },
         term: 3,
         connections: 1,
-        clients: Clients::Any,
+        common: Common::default(),
         memory_bytes: 1 << 24,
         destage: DestageReport {
             requested: DestageName::Auto,

@@ -16,9 +16,9 @@ use client::Client;
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use forebay_api::config::certificates::{CertificateList, Clients};
+use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{
     Config, DestageName, FormatName, HttpAddress, HttpTls, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles,
-    VolumeSpec,
 };
 use forebay_api::units::{parse_seconds, parse_size};
 use forebay_core::roles::Name;
@@ -277,15 +277,10 @@ impl ServeArgs {
                 destage: self.destage,
                 journal_size: self.journal_size,
                 format: self.format,
-                peers: None,
-                min_peers: None,
-                flush: None,
-                address: None,
-                interface: None,
-                reserve: false,
                 clients: self.clients,
                 adopt_changed_backing: self.adopt_changed_backing,
                 same_image: self.same_image,
+                ..VolumeSpec::default()
             });
         }
         let node = &mut config.node;

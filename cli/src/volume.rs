@@ -5,89 +5,19 @@ use super::seconds;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use forebay_api::cluster::{AddressReport, ClusterReport, FenceReport, KnownReport, PredecessorCacheReport};
-use forebay_api::config::address::{AddressChange, CidrAddress};
-use forebay_api::config::certificates::Clients;
-use forebay_api::config::{DestageName, FlushName, FormatName, PolicyName, TierName, VolumeSpec};
+use forebay_api::config::volume::{Change, VolumeSpec};
+use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{CoordinatorTrouble, NodeReport, NotUsed, TierChangeReport, VolumeReport};
-use forebay_api::units::{parse_seconds, parse_size, show_seconds, show_size};
+use forebay_api::units::{parse_size, show_seconds, show_size};
 use forebay_host::proofs::ago;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Subcommand)]
 pub enum Command {
     /// Create a volume and serve it
-    Create {
-        /// Name, and NBD export name
-        name: String,
-        /// File, block device or NBD URI (nbd://, nbd+unix://), with slow: or faulty: before it
-        #[arg(long)]
-        backing: String,
-        /// Size, such as 10G; needed where the backing is made
-        #[arg(long, value_parser = parse_size)]
-        size: Option<u64>,
-        /// Create the backing file if it is missing
-        #[arg(long)]
-        create: bool,
-        /// When a write is acknowledged [default: back]
-        #[arg(long)]
-        policy: Option<PolicyName>,
-        /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full [default: 0]
-        #[arg(long, value_parser = parse_seconds, value_name = "TIME")]
-        drain_max: Option<u64>,
-        /// Medium of the tier [default: flash]
-        #[arg(long)]
-        tier: Option<TierName>,
-        /// Accept that a host crash loses what is not destaged (needed for a memory tier)
-        #[arg(long)]
-        volatile: bool,
-        /// Size of the tier
-        #[arg(long, value_parser = parse_size)]
-        tier_size: Option<u64>,
-        /// The tier's file or block device [default: a file in the state folder]
-        #[arg(long)]
-        tier_path: Option<PathBuf>,
-        /// RAM for staging and read cache before a flash tier
-        #[arg(long, value_parser = parse_size)]
-        memory: Option<u64>,
-        /// How barrier groups reach the backing: one by one, merged by a journal beside the image, or as the load suggests
-        /// [default: auto]
-        #[arg(long)]
-        destage: Option<DestageName>,
-        /// Size of the journal [default: an eighth of the volume, 8M to 128M]
-        #[arg(long, value_parser = parse_size)]
-        journal_size: Option<u64>,
-        /// Take the backing as raw although it begins like another format
-        #[arg(long)]
-        format: Option<FormatName>,
-        /// Copies of the log on other nodes of the cluster; the backing must have each write as well while there is none
-        #[arg(long, value_name = "N")]
-        peers: Option<u8>,
-        /// With fewer copies the backing must have each write as well [default: 1; 0 with --peers 0]
-        #[arg(long, value_name = "N", requires = "peers")]
-        min_peers: Option<u8>,
-        /// What a flush promises: media of all members, copies, or the backing [default: media while all tiers are on flash]
-        #[arg(long, requires = "peers")]
-        flush: Option<FlushName>,
-        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume
-        #[arg(long, value_name = "ADDRESS/BITS", requires = "peers")]
-        address: Option<CidrAddress>,
-        /// The interface that gets the address [default: the one that has an address of the same network]
-        #[arg(long, value_name = "NAME", requires = "address")]
-        interface: Option<String>,
-        /// Reserve the backing's device (SCSI-3, NVMe) before each owner writes to it, so that a successor can expel that one
-        #[arg(long, requires = "peers")]
-        reserve: bool,
-        /// Clients with certificates that may use it: any (with the role nbd-client), none, or names with commas between them
-        /// (dns:NAME, uri:URI, sha256:FINGERPRINT) [default: any]
-        #[arg(long, value_name = "NAMES")]
-        clients: Option<Clients>,
-        /// Take the image as it is, although a tier has newer writes for it: they are given up
-        #[arg(long)]
-        adopt_changed_backing: bool,
-    },
+    Create(Box<VolumeSpec>),
     /// List the volumes
     List,
     /// Show a volume
@@ -98,47 +28,11 @@ pub enum Command {
     /// Show a volume's figures over time: rates, hit ratio, dirty bytes, and the latency of each leg
     Stats(super::telemetry::StatsArgs),
     /// Change a volume while it serves
-    #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
     Set {
         /// Name of the volume
         name: String,
-        /// When a write is acknowledged
-        #[arg(long, group = "change")]
-        policy: Option<PolicyName>,
-        /// Slow writes to the backing's speed when the tier takes so long to drain, such as 10s; 0 = when it is full
-        #[arg(long, value_parser = parse_seconds, value_name = "TIME", group = "change")]
-        drain_max: Option<u64>,
-        /// How barrier groups reach the backing
-        #[arg(long, group = "change")]
-        destage: Option<DestageName>,
-        /// Medium of the tier: the log is emptied into the backing, or each node of a cluster gets a new one in turn
-        #[arg(long, group = "change")]
-        tier: Option<TierName>,
-        /// Size of the tier on the other medium [default: as it is]
-        #[arg(long, value_parser = parse_size, requires = "tier")]
-        tier_size: Option<u64>,
-        /// Accept that a host crash loses what is not destaged (needed for a memory tier of a volume without peers)
-        #[arg(long, requires = "tier")]
-        volatile: bool,
-        /// Copies of the log on other nodes; the backing must have each write as well while there is none
-        #[arg(long, group = "change", value_name = "N")]
-        peers: Option<u8>,
-        /// With fewer copies the backing must have each write as well [default with --peers: 1; 0 with --peers 0]
-        #[arg(long, group = "change", value_name = "N")]
-        min_peers: Option<u8>,
-        /// What a flush promises: media of all members, copies, or the backing
-        #[arg(long, group = "change")]
-        flush: Option<FlushName>,
-        /// Clients with certificates that may use it: any (with the role nbd-client), none, or names with commas between them
-        /// (dns:NAME, uri:URI, sha256:FINGERPRINT); sessions of others end
-        #[arg(long, group = "change", value_name = "NAMES")]
-        clients: Option<Clients>,
-        /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
-        #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
-        address: Option<String>,
-        /// The interface that gets the address [default: the one that has an address of the same network]
-        #[arg(long, value_name = "NAME", requires = "address")]
-        interface: Option<String>,
+        #[command(flatten)]
+        change: Box<Change>,
     },
     /// Make another node the owner of a volume of the cluster; one that has no copy gets one first
     HandOver {
@@ -232,115 +126,12 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
     // In place of the volume's report, for people.
     let mut said = None;
     let answer = match command {
-        Command::Create {
-            name,
-            backing,
-            size,
-            create,
-            policy,
-            drain_max,
-            tier,
-            volatile,
-            tier_size,
-            tier_path,
-            memory,
-            destage,
-            journal_size,
-            format,
-            peers,
-            min_peers,
-            flush,
-            address,
-            interface,
-            reserve,
-            clients,
-            adopt_changed_backing,
-        } => {
-            let spec = VolumeSpec {
-                name,
-                backing: forebay_api::config::absolute_spec(&backing),
-                size,
-                create,
-                policy,
-                drain_max_s: drain_max,
-                tier,
-                volatile,
-                tier_size,
-                tier_path: tier_path.map(|p| std::path::absolute(&p).unwrap_or(p)),
-                memory,
-                destage,
-                journal_size,
-                format,
-                peers,
-                min_peers,
-                flush,
-                address,
-                interface,
-                reserve,
-                clients,
-                adopt_changed_backing,
-                same_image: false,
-            };
-            spec.check()?;
-            client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))?
-        }
+        Command::Create(spec) => create(client, *spec)?,
         Command::List => client.call("GET", "/v1/volumes", None)?,
         Command::Stats(args) => return super::telemetry::stats(client, json, &args),
         Command::Show { name } => client.call("GET", &volume_path(&name, ""), None)?,
-        Command::Set {
-            name,
-            policy,
-            drain_max,
-            destage,
-            tier,
-            tier_size,
-            volatile,
-            peers,
-            min_peers,
-            flush,
-            clients,
-            address,
-            interface,
-        } => {
-            let mut change = serde_json::Map::new();
-            if let Some(policy) = policy {
-                change.insert("policy".to_owned(), json!(policy));
-            }
-            if let Some(seconds) = drain_max {
-                change.insert("drain_max_s".to_owned(), json!(seconds));
-            }
-            if let Some(destage) = destage {
-                change.insert("destage".to_owned(), json!(destage));
-            }
-            if let Some(tier) = tier {
-                change.insert("tier".to_owned(), json!(tier));
-            }
-            if let Some(bytes) = tier_size {
-                change.insert("tier_size".to_owned(), json!(bytes));
-            }
-            if volatile {
-                change.insert("volatile".to_owned(), json!(true));
-            }
-            if let Some(peers) = peers {
-                change.insert("peers".to_owned(), json!(peers));
-            }
-            if let Some(min_peers) = min_peers {
-                change.insert("min_peers".to_owned(), json!(min_peers));
-            }
-            if let Some(flush) = flush {
-                change.insert("flush".to_owned(), json!(flush));
-            }
-            if let Some(clients) = clients {
-                change.insert("clients".to_owned(), json!(clients));
-            }
-            if let Some(address) = address {
-                address.parse::<AddressChange>()?;
-                change.insert("address".to_owned(), json!(address));
-            }
-            if let Some(interface) = interface {
-                change.insert("interface".to_owned(), json!(interface));
-            }
-            client.call("PATCH", &volume_path(&name, ""), Some(&Value::Object(change)))?
+        Command::Set { name, change } => {
+            client.call("PATCH", &volume_path(&name, ""), Some(&serde_json::to_value(change)?))?
         }
         Command::HandOver { name, to } => {
             said = Some(format!("handed over to {to}"));
@@ -400,6 +191,14 @@ pub fn run(client: &Client, json: bool, command: Command) -> Result<bool> {
         Some(_) | None => print(&answer, json)?,
     }
     Ok(true)
+}
+
+/// Paths are those of whoever types them, and not the daemon's.
+fn create(client: &Client, mut spec: VolumeSpec) -> Result<Value> {
+    spec.backing = forebay_api::config::absolute_spec(&spec.backing);
+    spec.tier_path = spec.tier_path.map(|path| std::path::absolute(&path).unwrap_or(path));
+    spec.check()?;
+    client.call("POST", "/v1/volumes", Some(&serde_json::to_value(&spec)?))
 }
 
 /// What a drain has brought about, and what is to be done next.
@@ -615,7 +414,7 @@ fn print_one(v: &VolumeReport) {
         v.positions.accepted, v.positions.held, v.positions.synced, v.positions.destaged
     );
     println!("clients   {}", v.connections);
-    println!("by TLS    {}", v.clients);
+    println!("by TLS    {}", v.common.clients);
     if let Some(cluster) = &v.cluster {
         print_cluster(cluster);
     }

@@ -31,7 +31,7 @@ use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
 use anyhow::Context;
 use forebay_api::config;
-use forebay_api::config::VolumeSpec;
+use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
 use forebay_api::status::{NodeReport, VolumeReport};
 use forebay_api::units::show_size;
@@ -443,7 +443,7 @@ impl Node {
         self.prepare_backing(&name, &running, preparation);
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
-        self.directory.let_in(&name, record.clients.clone());
+        self.directory.let_in(&name, record.common.clients.clone());
         entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
         drop(entries);
         self.directory.add(export, default);
@@ -578,7 +578,7 @@ impl Node {
             && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
         {
             let mut report =
-                crate::status::volume_running(&facts, &record.clients, &snapshot, running.watch.displaced());
+                crate::status::volume_running(&facts, &record.common, &snapshot, running.watch.displaced());
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
             return Ok((report, snapshot.seen));
         }

@@ -17,7 +17,8 @@ use crate::memory_place;
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
-use forebay_api::config::{DestageName, TierName, VolumeSpec};
+use forebay_api::config::volume::VolumeSpec;
+use forebay_api::config::{DestageName, TierName};
 use forebay_api::record::{ImageIdentity, Marker, Record, VolumeId};
 use forebay_api::units::show_size;
 use forebay_core::VolumeConfig;
@@ -910,7 +911,7 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             spare: None,
-            clients: Default::default(),
+            common: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::datapath::mailbox::Snapshot;
 use crate::facts::VolumeFacts;
-use forebay_api::config::certificates::Clients;
+use forebay_api::config::volume::Common;
 use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::record::Record;
 use forebay_api::status::{
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Of a volume that runs. `displaced`: what became of its image, if it is not at its path.
 pub fn volume_running(
     facts: &VolumeFacts,
-    clients: &Clients,
+    common: &Common,
     snapshot: &Snapshot,
     displaced: Option<String>,
 ) -> VolumeReport {
@@ -45,7 +45,7 @@ pub fn volume_running(
         tier: tier_report(facts),
         term: s.term.0,
         connections: snapshot.connections,
-        clients: clients.clone(),
+        common: common.clone(),
         memory_bytes: facts.memory_bytes,
         destage: DestageReport {
             requested: s.destage.into(),
@@ -95,7 +95,7 @@ pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: &str, problem:
         tier: tier_report(facts),
         term: 0,
         connections: 0,
-        clients: record.clients.clone(),
+        common: record.common.clone(),
         memory_bytes: facts.memory_bytes,
         destage: DestageReport {
             requested: record.destage,
@@ -286,7 +286,7 @@ pub(crate) mod tests {
             damaged: None,
             seen: None,
         };
-        (node, volume_running(&facts, &Clients::Any, &snapshot, Some("the image was deleted".into())))
+        (node, volume_running(&facts, &Common::default(), &snapshot, Some("the image was deleted".into())))
     }
 
     #[test]

@@ -212,7 +212,6 @@ fn boot_id() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_api::config::certificates::Clients;
     use forebay_api::config::{DestageName, PolicyName};
     use forebay_api::record::{ImageIdentity, Marker, STORE_VERSION, TierRecord, VolumeId};
 
@@ -249,7 +248,7 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             spare: None,
-            clients: Default::default(),
+            common: Default::default(),
             tier: TierRecord { kind, path: path.into(), size_bytes: 1 << 26, made: true },
         };
         let earlier = |record: &Record| {
@@ -316,7 +315,7 @@ mod tests {
             destage: DestageName::Journaled,
             journal_bytes: 8 << 20,
             spare: Some("/s".into()),
-            clients: Clients::Any,
+            common: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: "/t".into(), size_bytes: 1 << 26, made: true },
         }
     }

@@ -75,8 +75,8 @@ impl std::fmt::Display for CidrAddress {
 }
 
 /// What `volume set` asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum AddressChange {
     /// The volume has no address any more.
     None,
@@ -88,6 +88,15 @@ impl std::str::FromStr for AddressChange {
     type Err = anyhow::Error;
     fn from_str(text: &str) -> Result<AddressChange> {
         if text == "none" { Ok(AddressChange::None) } else { text.parse().map(AddressChange::To) }
+    }
+}
+
+impl From<AddressChange> for String {
+    fn from(change: AddressChange) -> String {
+        match change {
+            AddressChange::None => "none".to_owned(),
+            AddressChange::To(address) => address.to_string(),
+        }
     }
 }
 

@@ -51,19 +51,19 @@ impl Cluster {
         if newer && let Some(said) = self.sealed_clients(volume).await {
             let is_news = follows(said.number, number);
             if is_news {
-                definition.clients = said.clients.clone();
+                definition.common.clients = said.clients.clone();
                 pins.set_clients(volume, &said);
                 return None;
             }
         }
         let Some(known) = known else {
-            pins.set_clients(volume, &KnownClients { number: 0, clients: definition.clients.clone() });
+            pins.set_clients(volume, &KnownClients { number: 0, clients: definition.common.clients.clone() });
             return None;
         };
-        if definition.clients == known.clients {
+        if definition.common.clients == known.clients {
             return None;
         }
-        definition.clients = known.clients;
+        definition.common.clients = known.clients;
         Some(
             "its list of clients is not the one that a node has set by a command, and stays as it was: see who can write to the coordinator \
              besides Forebay, or, if an older version has set it, set it again at a node of this one (`forebay volume set NAME --clients`)"

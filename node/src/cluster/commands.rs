@@ -14,12 +14,12 @@ use crate::datapath::mailbox::ToShard;
 use crate::facts::volume_memory;
 use crate::failure::{Failure, FailureKind, command_failure};
 use anyhow::{Context, Result, bail};
-use forebay_api::change::Change;
 use forebay_api::checked::VolumeName;
 use forebay_api::cluster::ClusterNodeReport;
 use forebay_api::config;
 use forebay_api::config::address::{AddressChange, VirtualAddress};
-use forebay_api::config::{FlushName, TierName, VolumeSpec};
+use forebay_api::config::volume::{Change, Common, VolumeSpec};
+use forebay_api::config::{FlushName, TierName};
 use forebay_api::record::VolumeId;
 use forebay_api::status::VolumeReport;
 use forebay_core::api::Control;
@@ -138,7 +138,7 @@ impl Cluster {
         if let Some(address) = &definition.address {
             self.check_address(&spec.name, address)?;
         }
-        self.check_clients(&definition).await?;
+        self.check_known(&definition).await?;
         let (volume, options) = (definition.volume, creation(spec));
         let wanted = (definition.backing.clone(), spec.size, spec.reserve);
         let allowed = self.place.allowed.clone();
@@ -457,7 +457,7 @@ impl Cluster {
                 None => None,
             };
             let to = self.changed(name, &from, &change)?;
-            self.check_clients(&to).await?;
+            self.check_known(&to).await?;
             check_volatile(name, &from, &to, &change)?;
             self.check_migration(&from, &to)?;
             match self.coordinator.redefine(&from, &to, clients.as_ref()).await.map_err(failed)? {
@@ -494,7 +494,7 @@ impl Cluster {
         }
         to.min_peers = change.min_peers.unwrap_or(to.min_peers);
         to.tier.kind = change.tier.unwrap_or(to.tier.kind);
-        to.clients = change.clients.clone().unwrap_or(to.clients);
+        to.common = to.common.with(&change.into());
         if let Some(asked) = change.address {
             to.address = address_of(asked, change.interface.clone()).map_err(|error| invalid(&error))?;
             if let Some(address) = to.address.as_ref().filter(|_| to.address != from.address) {
@@ -505,22 +505,19 @@ impl Cluster {
         Ok(to)
     }
 
-    /// A list of clients is a word that older nodes do not know.
-    async fn check_clients(&self, definition: &Definition) -> Answer<()> {
-        if definition.clients.is_any() {
-            return Ok(());
-        }
+    /// Some settings are words that older nodes do not know, and a definition with one of them would be none to those.
+    async fn check_known(&self, definition: &Definition) -> Answer<()> {
+        let Some((since, what)) = definition.common.known_since() else { return Ok(()) };
         let name = &definition.name;
         let nodes = self.coordinator.nodes().await;
         let nodes =
             nodes.map_err(|error| Failure { kind: FailureKind::Failed, message: format!("volume {name}: {error}") })?;
-        match nodes.iter().find(|node| node.record_version < schema::CLIENTS_SINCE) {
+        match nodes.iter().find(|node| node.record_version < since) {
             None => Ok(()),
             Some(older) => failure(
                 FailureKind::Conflict,
                 format!(
-                    "volume {name}: the node {} is of a version that knows no lists of clients, and could not serve it; \
-                     upgrade all nodes first",
+                    "volume {name}: the node {} is of a version that knows no {what}, and could not serve it; upgrade all nodes first",
                     older.name
                 ),
             ),
@@ -579,7 +576,7 @@ impl Cluster {
         cluster.missing_replicas = self.missing_replicas(&definition, &cluster).await;
         let size_bytes = shown.ownership.record.as_ref().map_or(0, |record| record.size_bytes);
         let mut report = match (&shown.volume, facts) {
-            (Some(snapshot), Some(facts)) => crate::status::volume_running(&facts, &definition.clients, snapshot, None),
+            (Some(snapshot), Some(facts)) => crate::status::volume_running(&facts, &definition.common, snapshot, None),
             (None, _) | (_, None) => self.place.absent(&definition, size_bytes, &cluster),
         };
         if !matches!(shown.ownership.state, State::Owner | State::Custodian | State::Agreeing) {
@@ -717,7 +714,7 @@ fn definition_of(spec: &VolumeSpec) -> Result<Definition> {
         drain_max_s: spec.drain_max_s.unwrap_or(0),
         address,
         reserves: spec.reserve,
-        clients: spec.clients.clone().unwrap_or_default(),
+        common: Common::default().with(&spec.into()),
     };
     check(&definition)?;
     // Nothing is written that whoever reads it refuses: such a volume could not even be deleted by its name.

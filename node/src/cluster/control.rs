@@ -654,7 +654,7 @@ impl Cluster {
                 }
             }
         };
-        self.directory.let_in(&definition.name, definition.clients.clone());
+        self.directory.let_in(&definition.name, definition.common.clients.clone());
         if before.as_ref().is_none_or(|before| before.address != definition.address) {
             self.addresses.define(volume, &definition.name, definition.address.as_ref());
         }

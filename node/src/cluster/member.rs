@@ -206,7 +206,7 @@ impl Place {
             destage: DestageName::Ordered,
             journal_bytes: 0,
             spare: None,
-            clients: definition.clients.clone(),
+            common: definition.common.clone(),
             tier: TierRecord { kind, path, size_bytes: tier_bytes, made },
         }
     }

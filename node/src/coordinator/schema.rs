@@ -12,7 +12,7 @@
 use super::limits;
 use forebay_api::checked::{Code, FaultDomain, Hex64, Line, NodeName, VolumeName};
 use forebay_api::config::address::VirtualAddress;
-use forebay_api::config::certificates::Clients;
+use forebay_api::config::volume::{COMMON_VERSION, Common};
 use forebay_api::config::{DestageName, FlushName, PolicyName, TierName};
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::{Host, NodeId, RewindId};
@@ -26,12 +26,10 @@ pub const VERSION: u32 = 1;
 /// Of a record that says what flushes have promised. One that says nothing is of [`VERSION`].
 pub const VERSION_FLUSHED: u32 = 3;
 /// Highest version that this program reads: since 2 nodes ask each other what they see of their links (`asks`); since 3 a record
-/// says what flushes have promised, and a definition may list the clients of its volume ([`CLIENTS_SINCE`]). All else is of
-/// [`VERSION`].
-pub const VERSION_READ: u32 = 3;
-/// A definition with a list of clients is written when each registered node reads this version: an older one would refuse it,
-/// and not serve the volume.
-pub const CLIENTS_SINCE: u32 = 3;
+/// says what flushes have promised, and a definition may have settings that need it or a later one ([`Common::known_since`]). All else
+/// is of [`VERSION`].
+pub const VERSION_READ: u32 = COMMON_VERSION;
+const _: () = assert!(VERSION_FLUSHED <= VERSION_READ);
 
 mod record;
 
@@ -197,9 +195,10 @@ pub struct Definition {
     /// Every owner reserves the backing's device before it writes: a successor can expel it. For the volume's whole life.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reserves: bool,
-    /// Which clients with certificates may use it. With a list, only nodes that read version 3 or higher know the definition.
-    #[serde(default, skip_serializing_if = "Clients::is_any")]
-    pub clients: Clients,
+    /// What its record and its report have as well. Only nodes that read the versions which these need know the definition
+    /// ([`Common::known_since`]).
+    #[serde(flatten)]
+    pub common: Common,
 }
 
 impl Document for Definition {
@@ -801,7 +800,7 @@ mod tests {
             drain_max_s: 10,
             address: None,
             reserves: false,
-            clients: Default::default(),
+            common: Default::default(),
         };
         assert_eq!(Definition::decode(&definition.encode()), Ok(definition.clone()));
         assert!(!definition.encode().contains("address"), "it is read by who knows of none");

@@ -169,7 +169,7 @@ fn definition(name: &str, volume: VolumeId) -> Definition {
         drain_max_s: 0,
         address: None,
         reserves: false,
-        clients: Default::default(),
+        common: Default::default(),
     }
 }
 

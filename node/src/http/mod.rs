@@ -26,8 +26,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Extension, Json, Router};
-use forebay_api::change::Change;
-use forebay_api::config::VolumeSpec;
+use forebay_api::config::volume::Change;
+use forebay_api::config::volume::VolumeSpec;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::units::show_size;
 pub use listener::{Bounded, Secured, Shared, load_tls, serve};
@@ -467,7 +467,9 @@ async fn resize(State(node): State<Arc<Node>>, Path(name): Path<String>, body: B
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Args;
     use serde_json::Value;
+    use std::collections::BTreeSet;
 
     #[test]
     fn openapi_file_has_every_route_and_no_other() {
@@ -507,14 +509,24 @@ mod tests {
                 }
             }
         }
-        let spec = file["components"]["schemas"]["VolumeSpec"]["properties"].as_object().unwrap();
-        let full: VolumeSpec = toml::from_str(
-            "name='a'\nbacking='b'\nsize=1\ncreate=true\npolicy='back'\ndrain_max_s=10\ntier='flash'\nvolatile=false\ntier_size=1\n\
-             tier_path='p'\nmemory=1\ndestage='auto'\njournal_size='8M'\nformat='raw'\npeers=1\nmin_peers=1\nflush='auto'\naddress='10.0.0.50/24'\ninterface='eth0'\nreserve=true\nadopt_changed_backing=true\nsame_image=true",
-        )
-        .unwrap();
-        for key in serde_json::to_value(full).unwrap().as_object().unwrap().keys() {
-            assert!(spec.contains_key(key), "VolumeSpec.{key} is not in the OpenAPI file");
-        }
+    }
+
+    /// What a volume is asked for has one definition, of which the options of the command line are made as well.
+    #[test]
+    fn openapi_file_describes_the_settings_of_a_volume_and_no_others() {
+        let file: Value = serde_json::from_str(OPENAPI).unwrap();
+        let described = |schema: &Value| -> BTreeSet<String> {
+            schema["properties"].as_object().expect("it has properties").keys().cloned().collect()
+        };
+        let options = |command: clap::Command| -> BTreeSet<String> {
+            command.get_arguments().map(|argument| argument.get_id().to_string()).collect()
+        };
+        let mut asked = options(VolumeSpec::augment_args(clap::Command::new("create")));
+        // Not of the command that creates one.
+        asked.insert("same_image".to_owned());
+        assert_eq!(described(&file["components"]["schemas"]["VolumeSpec"]), asked);
+        let body =
+            &file["paths"]["/v1/volumes/{name}"]["patch"]["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(described(body), options(Change::augment_args(clap::Command::new("set"))));
     }
 }

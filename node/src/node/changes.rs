@@ -9,8 +9,8 @@ use super::{Answer, Node, Running, blocking, failure, no_such_volume};
 use crate::datapath::mailbox::{Snapshot, ToShard};
 use crate::failure::{Failure, FailureKind};
 use crate::journal;
-use forebay_api::change::Change;
 use forebay_api::config::DestageName;
+use forebay_api::config::volume::Change;
 use forebay_api::record::Record;
 use forebay_api::status::VolumeReport;
 use forebay_core::api::Control;
@@ -85,7 +85,7 @@ impl Node {
             set.map_err(|refused| (refused, done))?;
         }
         // Last, being what nothing refuses.
-        if let Some(clients) = &settings.clients {
+        if let Some(clients) = &settings.common.clients {
             self.directory.let_in(name, clients.clone());
         }
         Ok(())

@@ -279,7 +279,7 @@ mod tests {
             destage: DestageName::Journaled,
             journal_bytes: 0,
             spare: None,
-            clients: Default::default(),
+            common: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: tier.to_owned(), size_bytes: 4096, made: true },
         }
     }

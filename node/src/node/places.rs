@@ -4,7 +4,7 @@ use super::{Answer, Node, failure};
 use crate::allowed::{NamedBy, is_refusal};
 use crate::failure::FailureKind;
 use forebay_api::config;
-use forebay_api::config::VolumeSpec;
+use forebay_api::config::volume::VolumeSpec;
 
 impl Node {
     /// Refuses places that whoever has named them may not name.

@@ -4,8 +4,7 @@
 
 use super::{Answer, failure};
 use crate::failure::FailureKind;
-use forebay_api::change::Change;
-use forebay_api::config::certificates::Clients;
+use forebay_api::config::volume::{Change, CommonChange};
 use forebay_api::config::{DestageName, PolicyName, TierName};
 use forebay_api::record::Record;
 use forebay_api::units::show_size;
@@ -17,7 +16,7 @@ pub(super) struct Settings {
     pub(super) policy: Option<PolicyName>,
     pub(super) drain_max_s: Option<u64>,
     pub(super) destage: Option<DestageName>,
-    pub(super) clients: Option<Clients>,
+    pub(super) common: CommonChange,
 }
 
 impl Settings {
@@ -26,9 +25,7 @@ impl Settings {
         record.policy = self.policy.unwrap_or(record.policy);
         record.drain_max_s = self.drain_max_s.unwrap_or(record.drain_max_s);
         record.destage = self.destage.unwrap_or(record.destage);
-        if let Some(clients) = &self.clients {
-            record.clients = clients.clone();
-        }
+        record.common = record.common.with(&self.common);
     }
 
     /// The same settings with the values that a record has: what takes them back.
@@ -37,7 +34,7 @@ impl Settings {
             policy: self.policy.map(|_| record.policy),
             drain_max_s: self.drain_max_s.map(|_| record.drain_max_s),
             destage: self.destage.map(|_| record.destage),
-            clients: self.clients.as_ref().map(|_| record.clients.clone()),
+            common: self.common.back_to(&record.common),
         }
     }
 }
@@ -70,7 +67,7 @@ pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
         policy: change.policy,
         drain_max_s: change.drain_max_s,
         destage: change.destage,
-        clients: change.clients.clone(),
+        common: change.into(),
     };
     let asked_bytes = change.tier_size.map(|bytes| bytes / BLOCK_BYTES * BLOCK_BYTES);
     let tier = match change.tier {
@@ -95,7 +92,7 @@ pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
         }
         Some(kind) => Some(Wanted { kind, size_bytes: asked_bytes.unwrap_or(record.tier.size_bytes) }),
     };
-    if tier.is_some() && settings.clients.is_some() {
+    if tier.is_some() && settings.common.clients.is_some() {
         let message = format!(
             "volume {name}: say who may use it by itself, and then ask for the other tier: together, who is to be kept out would be let in \
              until the volume is on that"
@@ -108,6 +105,7 @@ pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_api::config::certificates::Clients;
     use forebay_api::record::{STORE_VERSION, TierRecord, VolumeId};
 
     fn record() -> Record {
@@ -125,7 +123,7 @@ mod tests {
             destage: DestageName::Auto,
             journal_bytes: 0,
             spare: None,
-            clients: Clients::Any,
+            common: Default::default(),
             tier: TierRecord { kind: TierName::Flash, path: "/t".into(), size_bytes: 1 << 26, made: true },
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
-use forebay_api::config::{self, TierName, VolumeSpec};
+use forebay_api::config::volume::{Common, VolumeSpec};
+use forebay_api::config::{self, TierName};
 use forebay_api::record::{Record, STORE_VERSION, TierRecord, VolumeId};
 use forebay_api::units::show_size;
 use forebay_core::types::BLOCK_BYTES;
@@ -53,7 +54,7 @@ fn changed(mut record: Record, spec: &VolumeSpec, backing: String) -> Result<Rec
     record.policy = spec.policy.unwrap_or(record.policy);
     record.drain_max_s = spec.drain_max_s.unwrap_or(record.drain_max_s);
     record.memory_bytes = spec.memory.unwrap_or(record.memory_bytes);
-    record.clients = spec.clients.clone().unwrap_or(record.clients);
+    record.common = record.common.with(&spec.into());
     record.destage = spec.destage.unwrap_or(record.destage);
     record.journal_bytes = spec.journal_size.unwrap_or(record.journal_bytes);
     record.format_raw |= spec.format.is_some();
@@ -82,7 +83,7 @@ fn new(store: &Store, unmade: Option<Record>, spec: &VolumeSpec, backing: String
         destage: spec.destage.unwrap_or_default(),
         journal_bytes: spec.journal_size.unwrap_or(0),
         spare,
-        clients: spec.clients.clone().unwrap_or_default(),
+        common: Common::default().with(&spec.into()),
         tier: TierRecord {
             kind,
             path: match &spec.tier_path {
