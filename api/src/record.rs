@@ -234,6 +234,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_record_with_a_word_that_is_not_known_is_refused() {
+        let text = "version = 1\nname = \"vm1\"\nvolume = \"07070707-0707-0707-0707-070707070707\"\nbacking = \"/x\"\nsize_bytes = 4096\n\
+                    policy = \"back\"\nvolatile = false\nformat_raw = false\nmemory_bytes = 0\n";
+        let tier = "[tier]\nkind = \"flash\"\npath = \"/t\"\nsize_bytes = 4096\nmade = true\n";
+        let decode = |more: &str| Record::decode(Path::new("/r"), &format!("{text}{more}{tier}"));
+        let known = decode("clients = [\"dns:vm1\"]\ndescription = \"the mail store\"\n").unwrap();
+        assert_eq!(known.common.description.as_deref(), Some("the mail store"));
+        assert_eq!(toml::from_str::<Record>(&toml::to_string(&known).unwrap()).unwrap(), known);
+        assert_eq!(decode("").unwrap().common, Common::default());
+        assert!(decode("owner = \"me\"\n").is_err());
+    }
+
+    #[test]
     fn identities_print_as_uuids_and_parse_back() {
         let id = VolumeId::random().unwrap();
         let text = id.to_string();

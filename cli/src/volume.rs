@@ -358,7 +358,9 @@ fn print_list(volumes: &[VolumeReport]) {
     if volumes.is_empty() {
         return println!("no volumes; `forebay volume create` makes one");
     }
-    let mut rows = vec![["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING"].map(str::to_owned)];
+    let described = if volumes.iter().any(|v| v.common.description.is_some()) { "DESCRIPTION" } else { "" };
+    let head = ["NAME", "SIZE", "PHASE", "POLICY", "DIRTY", "DRAIN", "CLIENTS", "BACKING", described];
+    let mut rows = vec![head.map(str::to_owned)];
     for v in volumes {
         rows.push([
             v.name.clone(),
@@ -369,6 +371,7 @@ fn print_list(volumes: &[VolumeReport]) {
             v.dirty.drain_s.map_or("-".to_owned(), show_seconds),
             v.connections.to_string(),
             format!("{} {}", v.backing.state, v.backing.spec),
+            v.common.description.as_ref().map_or(String::new(), |text| text.to_string()),
         ]);
     }
     let widths: Vec<usize> = (0..rows[0].len()).map(|i| rows.iter().map(|r| r[i].len()).max().unwrap_or(0)).collect();
@@ -385,6 +388,9 @@ fn print_list(volumes: &[VolumeReport]) {
 
 fn print_one(v: &VolumeReport) {
     println!("volume    {} {} ({})", v.name, v.volume, show_size(v.size_bytes));
+    if let Some(description) = &v.common.description {
+        println!("about     {description}");
+    }
     println!("phase     {}{}", v.phase, v.problem.as_ref().map(|p| format!(": {p}")).unwrap_or_default());
     println!("policy    {}", policy_text(v));
     let error = v.backing.error.as_ref().map(|e| format!(": {e}")).unwrap_or_default();

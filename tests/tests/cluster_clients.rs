@@ -93,7 +93,7 @@ fn a_list_holds_at_every_node_and_ends_the_sessions_of_others() {
 }
 
 #[test]
-fn a_node_that_does_not_know_lists_keeps_one_from_being_written() {
+fn a_node_that_does_not_know_a_setting_keeps_it_from_being_written() {
     let Some(mut cluster) = Cluster::new("cluster-clients-older", 2) else { return };
     cluster.serve_with_a_copy("memory");
     // As a node of the version before has registered; one that runs would register anew.
@@ -101,9 +101,16 @@ fn a_node_that_does_not_know_lists_keeps_one_from_being_written() {
     let keys = cluster.etcd.control(None, &["get", "--prefix", "", "--keys-only"]);
     let key = keys.lines().find(|key| key.contains("/node/") && key.contains(NAMES[OTHER])).expect("it is registered");
     let entry = cluster.etcd.control(None, &["get", "--print-value-only", key]);
-    let older = entry.trim().replace("\"record_version\":3", "\"record_version\":2");
-    assert_ne!(older, entry.trim(), "{entry}");
-    cluster.etcd.control(None, &["put", key, &older]);
+    let reading = |version: u32| {
+        let older = entry.trim().replace("\"record_version\":4", &format!("\"record_version\":{version}"));
+        assert_ne!(older, entry.trim(), "{entry}");
+        older
+    };
+    let describe = |text: &str| cluster.try_command(OWNER, &["volume", "set", "vm1", "--description", text]);
+    cluster.etcd.control(None, &["put", key, &reading(3)]);
+    let why = describe("the mail store").unwrap_err();
+    assert!(why.contains(NAMES[OTHER]) && why.contains("knows no descriptions"), "{why}");
+    cluster.etcd.control(None, &["put", key, &reading(2)]);
 
     let why = set(&cluster, OWNER, "dns:vm-host-1.lab").unwrap_err();
     assert!(why.contains(NAMES[OTHER]) && why.contains("upgrade all nodes"), "{why}");
@@ -117,4 +124,6 @@ fn a_node_that_does_not_know_lists_keeps_one_from_being_written() {
     set(&cluster, OWNER, "any").unwrap();
     cluster.etcd.control(None, &["put", key, entry.trim()]);
     set(&cluster, OWNER, "dns:vm-host-1.lab").unwrap();
+    assert_eq!(describe("the mail store").unwrap()["description"], "the mail store");
+    assert!(describe("").unwrap()["description"].is_null());
 }

@@ -25,6 +25,7 @@ export type Figures = Record<string, number | null | undefined>;
 
 export interface Volume {
   name: string;
+  description?: string;
   size_bytes: number;
   phase: string;
   problem?: string;

@@ -10,6 +10,7 @@ use super::{
     DestageName, FlushName, FormatName, JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN,
     PolicyName, TIER_BYTES_MAX, TIER_BYTES_MIN, TierName, check_drain_max, check_name, check_size,
 };
+use crate::checked::Line;
 use crate::units::{self, parse_seconds, parse_size};
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
@@ -104,6 +105,10 @@ pub struct VolumeSpec {
     #[arg(long, value_name = "NAMES")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Clients>,
+    /// What it is for, in one line for people
+    #[arg(long, value_name = "TEXT", value_parser = Line::new)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<Line>,
     /// Take the image as it is, although a tier has newer writes for it: they are given up
     #[arg(long)]
     #[serde(default)]
@@ -240,6 +245,10 @@ pub struct Change {
     #[arg(long, group = "change", value_name = "NAMES")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<Clients>,
+    /// What it is for, in one line for people; an empty one takes it away
+    #[arg(long, group = "change", value_name = "TEXT", value_parser = Line::new)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<Line>,
     /// Where clients reach it, such as 10.0.0.50/24: an address that moves to whichever node serves the volume; or none
     #[arg(long, group = "change", value_name = "ADDRESS/BITS")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -253,14 +262,15 @@ pub struct Change {
 impl Change {
     /// Whether it can be meant at all, whatever the volume is like. The error is for whoever asks.
     pub fn check(&self, name: &str) -> Result<()> {
-        let of_every = self.policy.is_some() || self.drain_max_s.is_some() || self.clients.is_some();
+        let of_people = self.clients.is_some() || self.description.is_some();
+        let of_every = self.policy.is_some() || self.drain_max_s.is_some() || of_people;
         let of_any = of_every || self.destage.is_some() || self.tier.is_some() || self.is_of_cluster();
         if self.tier.is_none() && (self.tier_size.is_some() || self.volatile) {
             bail!("volume {name}: tier_size and volatile are of the tier that it is to change to; give that");
         }
         if !of_any {
             bail!(
-                "volume {name}: give a policy, a destage, a tier, a drain_max_s, clients, peers, min_peers, a flush or an address to \
+                "volume {name}: give a policy, a destage, a tier, a drain_max_s, clients, a description, peers, min_peers, a flush or an \
                  change"
             );
         }
@@ -286,7 +296,7 @@ impl Change {
 }
 
 /// The version of a cluster's records in which the newest of [`Common`] came.
-pub const COMMON_VERSION: u32 = 3;
+pub const COMMON_VERSION: u32 = 4;
 
 /// Settings that a volume's record, its definition in a cluster and its report have alike.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -294,6 +304,9 @@ pub struct Common {
     /// Which clients with certificates may use it.
     #[serde(default, skip_serializing_if = "Clients::is_any")]
     pub clients: Clients,
+    /// What it is for, in the words of whoever has it; nothing is decided by them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<Line>,
 }
 
 /// Other values for some of them.
@@ -301,36 +314,50 @@ pub struct Common {
 pub struct CommonChange {
     /// Which clients with certificates may use it from now on.
     pub clients: Option<Clients>,
+    /// What it is for from now on; an empty one takes it away.
+    pub description: Option<Line>,
 }
 
 impl Common {
     /// With the values that a change has.
     pub fn with(&self, change: &CommonChange) -> Common {
-        Common { clients: change.clients.clone().unwrap_or_else(|| self.clients.clone()) }
+        let description = change.description.as_ref().or(self.description.as_ref());
+        Common {
+            clients: change.clients.clone().unwrap_or_else(|| self.clients.clone()),
+            description: description.filter(|text| !text.is_empty()).cloned(),
+        }
     }
 
     /// The least version of records that a node of a cluster must read to know all of them, and the words for one that it would not know.
     pub fn known_since(&self) -> Option<(u32, &'static str)> {
-        (!self.clients.is_any()).then_some((3, "lists of clients"))
+        match self {
+            Common { description: Some(_), .. } => Some((4, "descriptions")),
+            Common { clients: Clients::Listed(_), description: None } => Some((3, "lists of clients")),
+            Common { clients: Clients::Any, description: None } => None,
+        }
     }
 }
 
 impl CommonChange {
     /// The change of the same settings to the values that are given here: what takes this one back.
     pub fn back_to(&self, before: &Common) -> CommonChange {
-        CommonChange { clients: self.clients.as_ref().map(|_| before.clients.clone()) }
+        let none = || Line::new("").expect("nothing is a line");
+        CommonChange {
+            clients: self.clients.as_ref().map(|_| before.clients.clone()),
+            description: self.description.as_ref().map(|_| before.description.clone().unwrap_or_else(none)),
+        }
     }
 }
 
 impl From<&VolumeSpec> for CommonChange {
     fn from(spec: &VolumeSpec) -> CommonChange {
-        CommonChange { clients: spec.clients.clone() }
+        CommonChange { clients: spec.clients.clone(), description: spec.description.clone() }
     }
 }
 
 impl From<&Change> for CommonChange {
     fn from(change: &Change) -> CommonChange {
-        CommonChange { clients: change.clients.clone() }
+        CommonChange { clients: change.clients.clone(), description: change.description.clone() }
     }
 }
 

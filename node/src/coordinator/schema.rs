@@ -809,6 +809,15 @@ mod tests {
             let reached = Definition { address: Some(address), ..definition.clone() };
             assert_eq!(Definition::decode(&reached.encode()), Ok(reached));
         }
+        let description = Some(Line::new("the mail store").unwrap());
+        let common = Common { clients: "dns:vm1".parse().unwrap(), description };
+        let described = Definition { common, ..definition.clone() };
+        let text = described.encode();
+        assert!(text.ends_with(r#","clients":["dns:vm1"],"description":"the mail store"}"#), "{text}");
+        assert_eq!(Definition::decode(&text), Ok(described));
+        for unknown in [text.replace("\"description\"", "\"owner\""), text.replace("mail", "ma\\u001bil")] {
+            assert!(Definition::decode(&unknown).is_err(), "{unknown}");
+        }
         let wrong = Definition { min_peers: 3, ..definition };
         assert!(Definition::decode(&wrong.encode()).unwrap_err().contains("min_peers"));
         let node = NodeEntry::new(NodeName::new("alpha").unwrap(), NodeId(5), Host { machine: [3; 16], boot: [4; 16] });

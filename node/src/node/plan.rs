@@ -105,6 +105,7 @@ pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_api::checked::Line;
     use forebay_api::config::certificates::Clients;
     use forebay_api::record::{STORE_VERSION, TierRecord, VolumeId};
 
@@ -149,6 +150,22 @@ mod tests {
         assert_eq!(taken.settings, Settings { policy, ..Settings::default() });
         let same = Change { policy, tier: Some(TierName::Flash), tier_size: Some((1 << 26) + 1), ..Change::default() };
         assert_eq!(plan(&same, &record()).unwrap().tier, None, "it has that one already");
+    }
+
+    #[test]
+    fn an_empty_description_is_none_and_what_takes_it_back_restores_it() {
+        let (text, before) = (|text: &str| Some(Line::new(text).unwrap()), record());
+        let described =
+            |text| Settings { common: CommonChange { description: text, clients: None }, ..Settings::default() };
+        let mut changed = before.clone();
+        described(text("the mail store")).put_into(&mut changed);
+        assert_eq!(changed.common.description, text("the mail store"));
+        let taken = described(text(""));
+        let mut without = changed.clone();
+        taken.put_into(&mut without);
+        assert_eq!(without, before);
+        taken.as_in(&changed).put_into(&mut without);
+        assert_eq!(without, changed);
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn making(asked: &mut Asked<'_>) {
 }
 
 fn setting(asked: &mut Asked<'_>) {
-    let settings: [&[&str]; 8] = [
+    let settings: [&[&str]; 9] = [
         &["--policy", "through"],
         &["--policy", "back"],
         &["--drain-max", "30s"],
@@ -152,13 +152,17 @@ fn setting(asked: &mut Asked<'_>) {
         &["--destage", "auto"],
         &["--clients", "dns:vm-host-1.lab,dns:vm-host-2.lab"],
         &["--clients", "any"],
+        &["--description", "the mail store, until it moves"],
     ];
     for setting in settings {
         asked.ask(&[&["volume", "set", "second"], setting].concat());
         asked
             .wait("second", "no change of policy to be under way", |shown| shown["policy"]["reason"] == "as-requested");
     }
+    asked.ask(&["volume", "list"]);
+    asked.ask(&["volume", "set", "second", "--description", "two\nlines"]);
     asked.ask(&["volume", "set", "second", "--drain-max", "20s", "--destage", "journaled", "--json"]);
+    asked.ask(&["volume", "set", "second", "--description", ""]);
     asked.part("another medium");
     asked.ask(&["volume", "set", "second", "--tier", "memory"]);
     let moved = ["volume", "set", "second", "--tier", "memory", "--volatile", "--tier-size", "32M"];

@@ -143,6 +143,7 @@ export function volumePage(name: string, range: Range): Page {
 
   const title = h("h1", {}, name);
   const state = h("span", { class: "state" });
+  const about = h("p", { class: "weak", hidden: true });
   const actions = h("div");
   const trouble = h("ul", { class: "card degraded plain-list", hidden: true });
   const list = h("dl", { class: "tiles small" });
@@ -204,6 +205,8 @@ export function volumePage(name: string, range: Range): Page {
       // Not under a finger: the buttons are made anew only when what they do has changed.
       actions.replaceChildren(volumeActions(next));
     }
+    say(about, next.description ?? "");
+    about.hidden = next.description === undefined;
     const wrong = problems(next);
     trouble.hidden = wrong.length === 0;
     const told = wrong.map((line) => line.textContent).join();
@@ -262,6 +265,7 @@ export function volumePage(name: string, range: Range): Page {
     "div",
     {},
     h("header", { class: "page-head" }, title, state, actions),
+    about,
     trouble,
     h("section", { class: "card", "aria-label": t("volume.facts") }, list, fill),
     board.toolbar,
