@@ -8,8 +8,9 @@ use forebay_api::cluster::AuditReport;
 use forebay_core::roles::Role;
 use forebay_host::identity::{Authority, Made};
 use forebay_host::proofs::ago;
+use serde::Serialize;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What to do.
@@ -279,6 +280,32 @@ fn default_authority() -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// Prints what came of a command: as JSON, or by its own words.
+fn print(json: bool, answer: &impl Serialize, words: impl FnOnce()) -> Result<()> {
+    match json {
+        true => println!("{}", serde_json::to_string_pretty(answer)?),
+        false => words(),
+    }
+    Ok(())
+}
+
+/// Gives identities to nodes. Each is told as it is made, because those before one that fails are good.
+fn enrol(names: &[String], to: &Path, renew: bool, authority: &Path, json: bool) -> Result<()> {
+    if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        bail!("{} is there twice; each node has a name of its own", names[at]);
+    }
+    let mut authority = Authority::open(authority)?;
+    let mut all: Vec<Made> = Vec::new();
+    for name in names {
+        let made = authority.enrol(name, &to.join(format!("{name}.identity.toml")), renew)?;
+        if !json {
+            println!("{}: {}, until {}", made.name, made.path.display(), made.valid_until);
+        }
+        all.push(made);
+    }
+    print(json, &all, || ())
+}
+
 /// Carries out a subcommand of `forebay node`; false where it ended without what was asked for.
 pub fn run(command: Command) -> Result<bool> {
     let folder = |given: Option<PathBuf>| match given {
@@ -289,82 +316,46 @@ pub fn run(command: Command) -> Result<bool> {
         Command::FenceCheck(args) => return crate::fence_check::run(*args),
         Command::List { to } => {
             let nodes = Client::new(to.api).call("GET", "/v1/nodes", None)?;
-            if to.json {
-                println!("{}", serde_json::to_string_pretty(&nodes)?);
-            } else {
-                print_nodes(&nodes);
-            }
+            print(to.json, &nodes, || print_nodes(&nodes))?;
         }
         Command::Evacuate { name, undo: false, to } => return evacuate(&Client::new(to.api), &name, to.json),
         Command::Evacuate { name, undo: true, to } => {
             let client = Client::new(to.api);
             let node = client.call("DELETE", &format!("/v1/nodes/{}/evacuate", plain(&name)), None)?;
-            match to.json {
-                true => println!("{}", serde_json::to_string_pretty(&node)?),
-                false => println!("{name} stays: it may own volumes and get copies again"),
-            }
+            print(to.json, &node, || println!("{name} stays: it may own volumes and get copies again"))?;
         }
         Command::Forget { name, yes_its_machine_is_gone, to } => {
-            let plain = plain(&name);
             let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
-            let forgotten = Client::new(to.api).call("POST", &format!("/v1/nodes/{plain}/forget"), Some(&body))?;
-            if to.json {
-                println!("{}", serde_json::to_string_pretty(&forgotten)?);
-            } else {
-                println!("node {name}: forgotten");
-            }
+            let path = format!("/v1/nodes/{}/forget", plain(&name));
+            let forgotten = Client::new(to.api).call("POST", &path, Some(&body))?;
+            print(to.json, &forgotten, || println!("node {name}: forgotten"))?;
         }
         Command::CannotAnswer { name, yes_what_it_knows_may_be_lost, to } => {
             let body = serde_json::json!({ "yes_what_it_knows_may_be_lost": yes_what_it_knows_may_be_lost });
             let path = format!("/v1/nodes/{}/cannot-answer", plain(&name));
             let said = Client::new(to.api).call("POST", &path, Some(&body))?;
-            match to.json {
-                true => println!("{}", serde_json::to_string_pretty(&said)?),
-                false => println!("node {name}: nobody waits for what it knows, by your word"),
-            }
+            print(to.json, &said, || println!("node {name}: nobody waits for what it knows, by your word"))?;
         }
         Command::Audit { to } => {
             let lines = Client::new(to.api).call("GET", "/v1/audit", None)?;
-            if to.json {
-                println!("{}", serde_json::to_string_pretty(&lines)?);
-            } else {
-                print_audit(serde_json::from_value(lines)?);
-            }
+            let read: Vec<AuditReport> = if to.json { Vec::new() } else { serde_json::from_value(lines.clone())? };
+            print(to.json, &lines, || print_audit(read))?;
         }
         Command::InitCa { cluster, authority, json } => {
             let made = Authority::init(&folder(authority)?, &cluster)?;
-            if json {
-                println!("{}", serde_json::to_string_pretty(&made)?);
-                return Ok(true);
-            }
-            println!("cluster {}: authority in {}, until {}", made.name, made.path.display(), made.valid_until);
-            println!("next: forebay node enrol NAME, here, for each node");
+            print(json, &made, || {
+                println!("cluster {}: authority in {}, until {}", made.name, made.path.display(), made.valid_until);
+                println!("next: forebay node enrol NAME, here, for each node");
+            })?;
         }
         Command::Enrol { names, to, renew, authority, json } => {
-            if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-                bail!("{} is there twice; each node has a name of its own", names[at]);
-            }
-            let mut authority = Authority::open(&folder(authority)?)?;
-            let mut all: Vec<Made> = Vec::new();
-            for name in &names {
-                let made = authority.enrol(name, &to.join(format!("{name}.identity.toml")), renew)?;
-                if !json {
-                    println!("{}: {}, until {}", made.name, made.path.display(), made.valid_until);
-                }
-                all.push(made);
-            }
-            if json {
-                println!("{}", serde_json::to_string_pretty(&all)?);
-            }
+            enrol(&names, &to, renew, &folder(authority)?, json)?;
         }
         Command::Certify { names, role, to, authority, json } => {
             let made = Authority::open(&folder(authority)?)?.certify(role, &names, &to)?;
-            match json {
-                true => println!("{}", serde_json::to_string_pretty(&made)?),
-                false => {
-                    println!("{} ({}): {}, until {}", made.name, role.word(), made.path.display(), made.valid_until)
-                }
-            }
+            print(json, &made, || {
+                println!("{} ({}): {}, until {}", made.name, role.word(), made.path.display(), made.valid_until);
+            })?;
         }
     }
     Ok(true)
