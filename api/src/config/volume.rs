@@ -271,7 +271,7 @@ impl Change {
         if !of_any {
             bail!(
                 "volume {name}: give a policy, a destage, a tier, a drain_max_s, clients, a description, peers, min_peers, a flush or an \
-                 change"
+                 address to change"
             );
         }
         if let Some(seconds) = self.drain_max_s {

@@ -91,6 +91,8 @@ impl Json {
             Json::Word(text) if text == "true" || text == "false" => word("boolean"),
             Json::Word(_) => word("number"),
             Json::Text(_) => word("text"),
+            // Figures over a time: at which of its steps something was measured is a matter of the moment.
+            Json::List(_) if ["avg", "min", "max"].contains(&field) => Json::List(vec![word("null or number")]),
             Json::List(all) => {
                 let element = all.iter().map(|value| value.shape_in(field, open)).reduce(merged);
                 Json::List(element.into_iter().collect())

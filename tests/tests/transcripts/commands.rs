@@ -64,10 +64,11 @@ pub(super) fn vary(transcript: &mut Transcript) {
     let names = &mut transcript.names;
     names.vary_fields(&["pid", "memory_bytes_max", "at_ms", "access", "io_why"]);
     names.vary_fields(&["destage_bytes_per_s", "group_bytes_mean"]);
-    names.vary_fields(&["history.bytes", "history.files", "doctor", "placement.why", "placement.placed"]);
+    names.vary_fields(&["history.bytes", "history.files", "doctor", "doctor.*", "placement.why", "placement.placed"]);
     // Of the machine: its places and its processors. Of the moment: whether the history has begun.
     names.vary("place  ", "");
     names.vary("memory  at most ", "");
+    names.vary("memory   at most ", "");
     names.vary("history  ", " files of ");
     names.vary(" files of ", "");
     names.vary("img (", "),");
@@ -162,20 +163,27 @@ fn setting(asked: &mut Asked<'_>) {
     asked.ask(&["volume", "list"]);
     asked.ask(&["volume", "set", "second", "--description", "two\nlines"]);
     asked.ask(&["volume", "set", "second", "--drain-max", "20s", "--destage", "journaled", "--json"]);
+    asked.wait("second", "its way of destage to be that", |shown| shown["destage"]["effective"] == "journaled");
     asked.ask(&["volume", "set", "second", "--description", ""]);
     asked.part("another medium");
     asked.ask(&["volume", "set", "second", "--tier", "memory"]);
     let moved = ["volume", "set", "second", "--tier", "memory", "--volatile", "--tier-size", "32M"];
     super::typed(Some(asked.folder), &[&moved[..], &["--api", &asked.api]].concat()).expect_success();
     asked.wait("second", "the tier to be in memory", |shown| {
-        shown["tier"]["kind"] == "memory" && shown["tier"].get("changing").is_none() && shown["phase"] == "serving"
+        shown["tier"]["kind"] == "memory"
+            && shown["tier"].get("changing").is_none()
+            && shown["phase"] == "serving"
+            && shown["destage"]["effective"] == "journaled"
     });
     asked.transcript.line(&format!("\n$ forebay {}", moved.join(" ")));
     asked.both(&["volume", "show", "second"]);
     let back = ["volume", "set", "second", "--tier", "flash"];
     super::typed(Some(asked.folder), &[&back[..], &["--api", &asked.api]].concat()).expect_success();
     asked.wait("second", "the tier to be on flash", |shown| {
-        shown["tier"]["kind"] == "flash" && shown["tier"].get("changing").is_none() && shown["phase"] == "serving"
+        shown["tier"]["kind"] == "flash"
+            && shown["tier"].get("changing").is_none()
+            && shown["phase"] == "serving"
+            && shown["destage"]["effective"] == "journaled"
     });
     asked.transcript.line(&format!("\n$ forebay {}", back.join(" ")));
     asked.ask(&["volume", "show", "second"]);
@@ -285,6 +293,12 @@ fn seen(asked: &mut Asked<'_>) {
     asked.ask(&["report", "--window", "1x"]);
     asked.ask(&["dashboard"]);
     asked.ask(&["dashboard", "--json"]);
+    wait_until("each volume to have figures", || {
+        let output = super::typed(Some(asked.folder), &["top", "--once", "--json", "--api", &asked.api]);
+        let seen: serde_json::Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+        let has_some = |volume: &serde_json::Value| volume["now"].as_object().is_some_and(|now| !now.is_empty());
+        seen["volumes"].as_array().is_some_and(|volumes| volumes.iter().all(has_some))
+    });
     asked.shape(&["top", "--once"], &[]);
 }
 

@@ -126,8 +126,9 @@ fn reading(asked: &mut Asked) {
     asked.transcript.part("what is seen");
     asked.shape("/v1/fleet");
     asked.shape("/v1/volumes/vm1/history?window=1m&points=10");
-    asked.shape("/v1/volumes/vm1/heatmap?window=1m");
-    asked.shape("/v1/volumes/vm1/miss-ratio?window=1m");
+    // Of a time before anything was: what of the present is told by whole minutes is a matter of the moment.
+    asked.shape("/v1/volumes/vm1/heatmap?from=1000&to=2000");
+    asked.shape("/v1/volumes/vm1/miss-ratio?from=1000&to=2000");
     let node = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a machine has a name");
     asked.shape(&format!("/v1/nodes/{}/history?window=1m&points=10", node.trim()));
     asked.get("/v1/events?kind=volume-created&limit=1");
@@ -238,8 +239,8 @@ fn of_a_cluster(asked: &mut Asked) {
             "/v1/volumes/second/restore-record",
             Some("{\"yes_the_coordinator_went_back\": true, \"i_saw\": \"x\"}"),
         ),
-        ("POST", "/v1/nodes/alpha/drain", None),
-        ("DELETE", "/v1/nodes/alpha/drain", None),
+        ("POST", "/v1/nodes/alpha/evacuate", None),
+        ("DELETE", "/v1/nodes/alpha/evacuate", None),
         ("POST", "/v1/nodes/alpha/forget", Some("{}")),
         ("POST", "/v1/nodes/alpha/forget", Some("{\"yes_its_machine_is_gone\": true}")),
         ("POST", "/v1/nodes/alpha/cannot-answer", Some("{}")),
