@@ -8,7 +8,7 @@
 //! (unless in quarantine) everything before those bytes: so its successor can have a lock while its own is still there.
 //! Both stop each other, and an older binary, which knows whole files only. The byte is locked before the transaction
 //! that makes the owner, and shared, as two candidates may ask for one term. Whether a lock proves anything about a holder
-//! on another host: [`reach`].
+//! on another host: [`scope`].
 //!
 //! There is no unlock: the end of the description is the only end that says that nothing is under way.
 

@@ -14,7 +14,7 @@
 //!   then [`LinkEvent::Interrupted`] says so, and the volume's stream sends again what it needs to.
 //! - Its memory is read until [`Link::take_released`] has named it.
 //! - What is not acknowledged is bounded by `bytes_max`; who would send more is told so, and asks again when there is room.
-//! - A channel on which nothing gets on for [`live::STALL_MAX`] while something is open, and another is well, is dead. What it
+//! - A channel on which nothing gets on for [`connection::STALL_MAX`] while something is open, and another is well, is dead. What it
 //!   carried goes by the others at once; it is begun anew, with growing pauses.
 //! - Nobody is let in, and nothing is told to anybody, before both sides have shown who they are ([`greeting`],
 //!   [`security`]). What a peer sends costs its own link only.
