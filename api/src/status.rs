@@ -33,7 +33,7 @@ pub struct VolumeReport {
     /// NBD clients that are connected now.
     pub connections: u32,
     /// What its record and its definition have as well.
-    #[serde(flatten)]
+    #[serde(flatten, serialize_with = "Common::show")]
     pub common: Common,
     /// RAM for its frames besides a memory tier.
     pub memory_bytes: u64,

@@ -14,7 +14,8 @@ use crate::checked::Line;
 use crate::units::{self, parse_seconds, parse_size};
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use std::path::PathBuf;
 
 /// A volume as it is asked for: `[[volume]]` in the config, the body of a creation in the API, options of `volume create`. What is none
@@ -326,6 +327,17 @@ impl Common {
             clients: change.clients.clone().unwrap_or_else(|| self.clients.clone()),
             description: description.filter(|text| !text.is_empty()).cloned(),
         }
+    }
+
+    /// Serializes what a report shows: who may use a volume is said there also where that is everybody.
+    pub fn show<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Common { clients, description } = self;
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("clients", clients)?;
+        if let Some(description) = description {
+            fields.serialize_entry("description", description)?;
+        }
+        fields.end()
     }
 
     /// The least version of records that a node of a cluster must read to know all of them, and the words for one that it would not know.

@@ -251,7 +251,7 @@ fn of_no_cluster(asked: &mut Asked<'_>) {
         &["volume", "fenced", "second", "--i-fenced-it", "alpha@5"],
         &["volume", "restore-record", "second", "--yes-the-coordinator-went-back"],
         &["node", "list"],
-        &["node", "drain", "alpha"],
+        &["node", "evacuate", "alpha"],
         &["node", "forget", "alpha", "--yes-its-machine-is-gone"],
         &["node", "cannot-answer", "alpha", "--yes-what-it-knows-may-be-lost"],
         &["node", "audit"],
