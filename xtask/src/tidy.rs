@@ -110,8 +110,19 @@ fn links(tree: &Tree, wrong: &mut Vec<String>) {
                     wrong.push(format!("{file}:{}: link to {target}: no such file", at + 1));
                 }
             }
+            for named in line.split('`').skip(1).step_by(2).filter(|named| is_source(named)) {
+                if !tree.root().join(named).exists() {
+                    wrong.push(format!("{file}:{}: {named}: no such file", at + 1));
+                }
+            }
         }
     }
+}
+
+/// Whether a page names a source file by it, as `PACKAGE/src/.../FILE.rs`.
+fn is_source(named: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_.-".contains(c);
+    named.ends_with(".rs") && named.contains("/src/") && named.chars().all(plain)
 }
 
 #[cfg(test)]
@@ -134,7 +145,10 @@ mod tests {
         write("core/src/used.rs", "// see L-BF-99\n");
         write("core/src/unused.rs", concat!("fn f() { todo", "!() } \n"));
         write("rogue/Cargo.toml", "[package]\n");
-        write("docs/losses.md", "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n");
+        write(
+            "docs/losses.md",
+            "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n`core/src/gone.rs`, `core/src/used.rs`\n",
+        );
         write("docs/used.rs", concat!("use rustls::server::WebPkiClient", "Verifier;\n"));
         write("README.md", &"line\n".repeat(150));
         write("io/src/lib.rs", &"line\n".repeat(1001));
@@ -174,12 +188,13 @@ mod tests {
             concat!("core/src/unused.rs:1: todo", "!( is left over"),
             "core/src/unused.rs:1: white space at the end",
             "docs/losses.md:3: link to nowhere.md: no such file",
+            "docs/losses.md:4: core/src/gone.rs: no such file",
             "core/src/used.rs:1: L-BF-99 is no promise of docs/losses.md",
             "docs/losses.md: no test proves L-TM-1",
             concat!("docs/used.rs:1: WebPkiClient", "Verifier knows no roles"),
         ] {
             assert!(wrong.iter().any(|line| line.starts_with(expected)), "{expected}\nfound: {wrong:#?}");
         }
-        assert_eq!(wrong.len(), 16, "and nothing else: {wrong:#?}");
+        assert_eq!(wrong.len(), 17, "and nothing else: {wrong:#?}");
     }
 }
