@@ -451,13 +451,9 @@ impl Volume {
 
     /// Requests have been answered and the tier has synced what it holds.
     fn quiet(&self) -> bool {
-        if !self.reads.is_empty() {
-            return false;
-        }
-        if self.tier.has_failed() {
-            return true;
-        }
-        self.log_is_quiet() && self.acks.is_empty() && self.writes.is_empty()
+        let answered = self.reads.is_empty() && self.acks.is_empty() && self.writes.is_empty();
+        // A failed tier has nothing on its way that anybody waits for.
+        answered && (self.tier.has_failed() || self.log_is_quiet())
     }
 
     fn finish_goal(&mut self, goal: Goal, result: Result<(), ControlError>) {

@@ -26,6 +26,8 @@ pub struct Life {
     /// What the tier answers to writes and syncs.
     pub tier_answer: Outcome,
     pub answers: Vec<Result<(), ControlError>>,
+    /// Reads from the backing are never answered.
+    pub backing_hangs: bool,
 }
 
 pub fn layout(kind: TierKind) -> TierLayout {
@@ -99,8 +101,17 @@ impl Life {
         change(&mut config);
         let volume = Volume::new(config, Instant(1));
         let frames = vec![0; frames as usize * BLOCK];
-        let mut life =
-            Life { volume, kind, tier, frames, now: 1, requests: 0, tier_answer: Outcome::Ok, answers: Vec::new() };
+        let mut life = Life {
+            volume,
+            kind,
+            tier,
+            frames,
+            now: 1,
+            requests: 0,
+            tier_answer: Outcome::Ok,
+            answers: Vec::new(),
+            backing_hangs: false,
+        };
         if kind == TierKind::Memory {
             let first = at(layout.payload_first);
             let payload = life.tier.get(first..).unwrap_or_default();
@@ -167,6 +178,7 @@ impl Life {
                 let end = self.tier.len().min(at(place.0 + blocks));
                 Some((op, Outcome::Bytes(self.tier[end.min(at(place.0))..end].to_vec())))
             }
+            Effect::BackingRead { .. } if self.backing_hangs => None,
             Effect::BackingRead { op, frames, .. } => {
                 frames.iter().for_each(|&frame| self.frame(frame).fill(0));
                 Some((op, Outcome::Ok))
