@@ -32,8 +32,9 @@ const RARE: [&str; 6] = [
 /// volume had acknowledged (3010001237, 3010002348); a former owner had sent what its own tier never had, and the check did not know
 /// what its successor had pinned (7100003199); a write-through volume was opened by a node that its dead owner was about to record
 /// (9000007770); a new owner fetched what its own power cut had taken, showed it, and lost it to the next one, because it had not synced it
-/// (12000002250); the owner of a new log lost its power before it served, and the check forgot what that log had begun with (476).
-const FOUND: [u64; 14] = [
+/// (12000002250); the owner of a new log lost its power before it served, and the check forgot what that log had begun with (476); zeroed
+/// ranges that had ended before the window was told were found again, more than there are places for, and the tier was refused (771130490).
+const FOUND: [u64; 15] = [
     193,
     254,
     463,
@@ -48,6 +49,7 @@ const FOUND: [u64; 14] = [
     7_100_003_199,
     9_000_007_770,
     12_000_002_250,
+    771_130_490,
 ];
 /// The same of five nodes: a record of the window was read where the next life of its segment had begun (3030001953); a term that was won and
 /// never owned kept its lock (3030002307); as restless 3020000445 (4030000509); a read was answered in the instant in which ownership ended the lease, decided before: the check's

@@ -565,21 +565,25 @@ impl Volume {
         let unreadable = core::mem::take(&mut self.recovery_mut().unreadable);
         // What had ended before the window was told may be found in a segment whose next life has begun: its payload is gone.
         let stays = |r: &FoundRecord| kept.is_in_window(r.descriptor.lsn) && !unreadable.contains(&r.segment);
-        let may_end: Vec<bool> = records
+        let may_have_ended: Vec<bool> = records
             .iter()
             .zip(&covered)
-            .map(|(r, covered)| *covered && r.descriptor.lsn > self.positions.destaged() && !stays(r))
+            .map(|(r, covered)| *covered && r.descriptor.lsn > self.positions.destaged())
             .collect();
+        let may_end: Vec<bool> = records.iter().zip(&may_have_ended).map(|(r, may)| *may && !stays(r)).collect();
         let mut keep: Vec<bool> =
             records.iter().zip(&may_end).map(|(r, may)| !may || r.descriptor.lsn > kept.committed()).collect();
         // The log never had more ranges than there are places. Where more are found, the oldest of those that are covered
-        // had ended already: more was committed than the checkpoint knows.
+        // had ended already: more was committed than the checkpoint knows. Where that does not explain it, some in the window had
+        // ended as well, before it was told; what covers them is of their group, and is pinned with the window (W17).
         let ranges = records.iter().zip(&keep).filter(|(r, keep)| **keep && !r.descriptor.has_payload()).count();
         let mut excess = ranges.saturating_sub(self.index.others_left() as usize);
-        for (i, record) in records.iter().enumerate() {
-            if excess > 0 && keep[i] && may_end[i] && !record.descriptor.has_payload() {
-                keep[i] = false;
-                excess -= 1;
+        for ended in [&may_end, &may_have_ended] {
+            for (i, record) in records.iter().enumerate() {
+                if excess > 0 && keep[i] && ended[i] && !record.descriptor.has_payload() {
+                    keep[i] = false;
+                    excess -= 1;
+                }
             }
         }
         for record in divide(records, &keep) {

@@ -240,29 +240,33 @@ fn entry_of_a_record_that_ended_is_erased() {
     assert_eq!([0, 1, 2].map(is_empty), [true, false, false]);
 }
 
-/// More zeroed ranges above the known committed position than there are places: the log had never so many at a time, so
-/// the oldest of those that are covered had ended.
+/// More zeroed ranges than there are places: the log had never so many at a time, so the oldest of those that are covered had
+/// ended. Either more was committed than is known, or they ended before the window was told that they lie in (found by the
+/// simulation, seed 771130490 of clusters: the tier was refused).
 #[test]
 fn ranges_that_had_ended_make_room() {
     let layout = layout(TierKind::Flash);
-    let count = layout.ranges_max + 30;
-    let mut tier = Life::first_with(TierKind::Flash, |config| config.cluster = member(1)).kill();
-    let before = newest(&tier);
+    let count = u64::from(layout.ranges_max) + 30;
     let zero = Kind::ZeroSectors { mask: SectorMask(1) };
-    let records: Vec<Descriptor> = (1..=u64::from(count)).map(|lsn| record(lsn, 1, lsn % 3, zero)).collect();
-    for (i, records) in records.chunks(BATCH_DESCRIPTORS_MAX).enumerate() {
-        let place = TierBlock(layout.payload_first + i as u32);
-        let sequence = i as u64 + 1;
-        let batch =
-            Batch { segment: FIRST_LIFE, sequence, synced_through: 0, start: Start(1), records: records.to_vec() };
-        tier[at(place.0)..at(place.0 + 1)].copy_from_slice(&batch.encode(&ID, place));
+    let records: Vec<Descriptor> = (1..=count).map(|lsn| record(lsn, 1, lsn % 3, zero)).collect();
+    for standing in [standing(0, Mark::default()), standing(count, window(0, count)), standing(0, window(0, count))] {
+        let mut tier = Life::first_with(TierKind::Flash, |config| config.cluster = member(1)).kill();
+        let before = newest(&tier);
+        for (i, records) in records.chunks(BATCH_DESCRIPTORS_MAX).enumerate() {
+            let place = TierBlock(layout.payload_first + i as u32);
+            let sequence = i as u64 + 1;
+            let batch =
+                Batch { segment: FIRST_LIFE, sequence, synced_through: 0, start: Start(1), records: records.to_vec() };
+            tier[at(place.0)..at(place.0 + 1)].copy_from_slice(&batch.encode(&ID, place));
+        }
+        let batches_synced = count.div_ceil(BATCH_DESCRIPTORS_MAX as u64);
+        let standing = Some(standing);
+        with_checkpoint(&mut tier, Checkpoint { term: TERM, batches_synced, standing, ..before });
+        let life = follow(TierKind::Flash, tier);
+        assert_eq!(life.phase(), Phase::Following);
+        assert_eq!(life.volume.status(Instant(life.now)).held, Lsn(count));
+        assert_eq!(zeroed(&life).len(), 0, "of each block one sector is known to be zero, no whole block");
     }
-    let batches_synced = u64::from(count).div_ceil(BATCH_DESCRIPTORS_MAX as u64);
-    let standing = Some(standing(0, Mark::default()));
-    with_checkpoint(&mut tier, Checkpoint { term: TERM, batches_synced, standing, ..before });
-    let life = follow(TierKind::Flash, tier);
-    assert_eq!(life.phase(), Phase::Following);
-    assert_eq!(life.volume.status(Instant(life.now)).held, Lsn(u64::from(count)));
 }
 
 /// R7: marks that no owner could have told.
