@@ -7,7 +7,7 @@
 use anyhow::{Context, Result, bail};
 use forebay_core::format::*;
 use forebay_core::log::{self, FoundBatch, FoundBatches, Retention, Witness};
-use forebay_core::types::{Lsn, SectorMask, Start, Term, TierBlock};
+use forebay_core::types::{Lsn, SectorMask, Term, TierBlock};
 use forebay_io::folder::Held;
 use forebay_io::lock;
 use serde::Serialize;
@@ -139,6 +139,11 @@ impl TierReader {
                 Err(reason) => damage.push(Damage { byte: byte_of(place), reason: reason.to_owned() }),
             }
         }
+        if found.is_empty() {
+            let reason = "neither checkpoint is valid: nothing says what the backing has, and a start refuses the tier"
+                .to_owned();
+            damage.push(Damage { byte: byte_of(TierBlock(1)), reason });
+        }
         found.sort_by_key(|c| std::cmp::Reverse(c.sequence));
         found
     }
@@ -185,6 +190,9 @@ impl TierReader {
             let block = self.read(at, 1, &mut content.damage);
             for (i, bytes) in block.chunks_exact(DESCRIPTOR_BYTES).enumerate() {
                 let index = table_block * DESCRIPTORS_PER_BLOCK + i as u32;
+                if index >= log::table_entries(&layout) {
+                    break;
+                }
                 match Descriptor::decode(&content.superblock.volume, u64::from(index), bytes) {
                     Ok(None) => {}
                     Ok(Some(record)) => {
@@ -216,6 +224,11 @@ impl TierReader {
                     let byte = byte_of(TierBlock(layout.payload_first));
                     content.damage.push(Damage { byte, reason: format!("somewhere in the segments: {reason}") });
                 }
+                if segments.goes_on_behind() {
+                    let byte = byte_of(TierBlock(layout.payload_first));
+                    let reason = "the log goes on behind a header in the segments that is damaged".to_owned();
+                    content.damage.push(Damage { byte, reason });
+                }
             }
             // Nothing says where the log begins: with what is left of it.
             None => segments.on_synced(segments.batches.keys().next().map_or(0, |first| first.saturating_sub(1))),
@@ -232,34 +245,28 @@ impl TierReader {
                 Found { record, payload, sequence: Some(summary.last_batch), superseded: false }
             }));
         }
-        self.take_batches(&segments, &mut found, content);
+        self.take_batches(&segments, checkpointed.unwrap_or(0), &mut found, content);
         log::once_in_log_order(&mut found, |found| (found.record.lsn, found.sequence.unwrap_or(0)));
         content.discarded = read - found.len();
         content.records = found;
     }
 
     /// The records of the batches that are the log's.
-    fn take_batches(&self, segments: &FoundBatches, found: &mut Vec<Found>, content: &mut TierContent) {
+    fn take_batches(
+        &self,
+        segments: &FoundBatches,
+        checkpointed: u64,
+        found: &mut Vec<Found>,
+        content: &mut TierContent,
+    ) {
         let layout = content.superblock.layout;
         let volume = content.superblock.volume;
-        let end = segments.end();
-        let mut start = Start(0);
-        for (&sequence, FoundBatch { segment, at, batch }) in &segments.batches {
-            let place = TierBlock(layout.payload_first + segment * layout.segment_blocks + at);
-            if let Some(end) = end.filter(|&end| sequence >= end) {
-                let reason = format!(
-                    "the log ends before batch {end}, which is missing: the next one found is {sequence}, and nothing behind a gap was promised"
-                );
-                content.damage.push(Damage { byte: byte_of(place), reason });
-                break;
-            }
-            if batch.start < start {
-                continue; // left by a life that was cut off before it
-            }
-            start = batch.start;
+        let place =
+            |found: &FoundBatch| TierBlock(layout.payload_first + found.segment * layout.segment_blocks + found.at);
+        for (sequence, batch) in segments.of_the_log(checkpointed) {
             let first = found.len();
-            let mut payload = place.0 + 1;
-            for &record in &batch.records {
+            let mut payload = place(batch).0 + 1;
+            for &record in &batch.batch.records {
                 let at = record.has_payload().then(|| {
                     payload += 1;
                     TierBlock(payload - 1)
@@ -271,9 +278,20 @@ impl TierReader {
             if sequence > segments.synced && found[first..].iter().any(torn) {
                 found.truncate(first);
                 let reason = format!("the log ends before batch {sequence}, which has landed in part only");
-                content.damage.push(Damage { byte: byte_of(place), reason });
-                break;
+                content.damage.push(Damage { byte: byte_of(place(batch)), reason });
+                return;
             }
+        }
+        let Some(end) = segments.end() else { return };
+        if let Some((&next, batch)) = segments.batches.range(end..).next() {
+            let reason = if next == end {
+                format!("the log ends before batch {end}, which is of a start that was cut off there")
+            } else {
+                format!(
+                    "the log ends before batch {end}, which is missing: the next one found is {next}, and nothing behind a gap was promised"
+                )
+            };
+            content.damage.push(Damage { byte: byte_of(place(batch)), reason });
         }
     }
 
@@ -375,7 +393,7 @@ impl Headers<'_> {
                     at = next;
                 }
                 // An earlier life's: all behind it is as old, or older.
-                Ok(_) => break,
+                Ok(_) => return self.take_marks(at, segments),
                 Err(reason) => {
                     // A batch has at most so many payload blocks: this header hides none that is further away.
                     let reach = end.min(at + 2 + BATCH_DESCRIPTORS_MAX as u32);
@@ -386,10 +404,19 @@ impl Headers<'_> {
                     }
                     match next {
                         Some(next) => at = next,
-                        None => break,
+                        None => return self.take_marks(at + 1, segments),
                     }
                 }
             }
+        }
+    }
+
+    /// No walk leads here. What headers say of durable batches is true all the same, whatever life they are of (R4, R5).
+    fn take_marks(&self, from: u32, segments: &mut FoundBatches) {
+        let end = (self.bytes.len() / TIER_BLOCK_BYTES) as u32;
+        for batch in (from..end).filter_map(|at| self.batch(at).ok()) {
+            segments.on_synced(batch.synced_through);
+            segments.behind.insert((batch.sequence, batch.start));
         }
     }
 }
@@ -462,7 +489,7 @@ impl TierContent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_core::types::{BlockIndex, Group, SectorMask};
+    use forebay_core::types::{BlockIndex, Group, SectorMask, Start};
 
     const VOLUME: [u8; 16] = [7; 16];
     const TERM: Term = Term(1);
