@@ -1,4 +1,5 @@
-// Builds the dashboard into node/src/http/web/, from where `cargo build` takes it without npm.
+// Builds the dashboard into node/src/http/web/, from where `cargo build` takes it without npm, and the types of the API's answers
+// into src/schema.ts.
 //
 //   node build.mjs            write it
 //   node build.mjs --check    say whether what is there is what these sources build to (exit status 1 if not)
@@ -10,6 +11,7 @@ import { createHash } from "node:crypto";
 import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
+import { schemaText } from "./schema.mjs";
 
 const here = new URL("./", import.meta.url);
 const out = new URL("../node/src/http/web/", here);
@@ -83,6 +85,12 @@ async function checkLicences() {
 
 await checkStrings();
 await checkLicences();
+const schema = await schemaText();
+if (!process.argv.includes("--check")) await writeFile(path("src/schema.ts"), schema);
+else if ((await readFile(path("src/schema.ts"), "utf8").catch(() => "")) !== schema) {
+  console.error("web/src/schema.ts is not what node/src/http/openapi.json says: run `npm run build` in web/ and commit it");
+  process.exit(1);
+}
 const files = await build();
 if (process.argv.includes("--check")) {
   let same = true;

@@ -3,25 +3,25 @@
 //! Plain values. Who fills them: the daemon.
 
 use crate::config::TierName;
+use crate::words::{ChannelPhase, EvacuationState, FlushedBy, LogNeed, MemberState, OwnershipReason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A volume of the cluster, as this node sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ClusterReport {
-    /// Where this node stands: `no-member`, `learner`, `following`, `sealed`, `agreeing`, `owner`, `custodian` or
-    /// `stepping-down`.
-    pub state: String,
-    /// Code of why, or of what it waits for.
-    pub reason: String,
+    /// Where this node stands.
+    pub state: MemberState,
+    /// Why, or what it waits for.
+    pub reason: OwnershipReason,
     /// For how many seconds this node has stood there.
     pub since_s: f64,
     /// Name of the node that owns it; empty while the record has not been read.
     pub owner: String,
-    /// What the owner waits for, as it has told: a code as in `reason`. None where this node is the owner, or has heard nothing
+    /// What the owner waits for, as it has told. None where this node is the owner, or has heard nothing
     /// of it for long.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub owner_reason: Option<String>,
+    pub owner_reason: Option<OwnershipReason>,
     /// For how many seconds the owner has waited for that.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub owner_since_s: Option<f64>,
@@ -32,12 +32,11 @@ pub struct ClusterReport {
     pub term: u32,
     /// Number of the set of members within the term.
     pub epoch: u32,
-    /// Who may become owner: `needed`, `through` or `released`.
-    pub log: String,
-    /// What logs are worth of all that a flush was answered for, when every member loses its power: `durable`, `held`, or
-    /// `unrecorded`: the record does not say.
+    /// Who may become owner.
+    pub log: LogNeed,
+    /// What logs are worth of all that a flush was answered for, when every member loses its power.
     #[serde(default)]
-    pub flushed: String,
+    pub flushed: FlushedBy,
     /// Where nobody serves it: members that lost their power, and answer with what was synced of the log.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub left: Vec<String>,
@@ -265,8 +264,8 @@ pub struct CompressionReport {
 /// How far a node is with being evacuated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EvacuationReport {
-    /// How far it is: `draining` or `drained`.
-    pub state: String,
+    /// How far it is.
+    pub state: EvacuationState,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
     /// What it still owns or has a copy of.
@@ -292,8 +291,8 @@ pub struct ChannelReport {
     /// The other end's address; none where it is not known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub address: Option<String>,
-    /// How far it is: `up`, `beginning` or `down`.
-    pub phase: String,
+    /// How far it is.
+    pub phase: ChannelPhase,
     /// It is Multipath TCP, at both ends.
     pub multipath: bool,
     /// Why it is down, where that is known.
@@ -315,14 +314,76 @@ pub struct ChannelReport {
     pub failures: u64,
 }
 
+/// A volume of a cluster with one of everything, for the tests of what is made of it.
+#[cfg(any(test, feature = "examples"))]
+pub fn example_volume() -> ClusterReport {
+    let means = MeansReport {
+        means: "power".to_owned(),
+        of: "beta".to_owned(),
+        by: Some("fence_ipmilan".to_owned()),
+        class: "fence".to_owned(),
+        proves: "beta is off".to_owned(),
+        leaves: "nothing".to_owned(),
+        last_proven_unix_s: Some(1_700_000_000),
+    };
+    ClusterReport {
+        state: MemberState::Following,
+        reason: OwnershipReason::AsItShouldBe,
+        since_s: 1.0,
+        owner: "beta".to_owned(),
+        owner_reason: Some(OwnershipReason::TooFewMembers),
+        owner_since_s: Some(2.0),
+        told_ago_s: Some(0.5),
+        term: 3,
+        epoch: 2,
+        log: LogNeed::Needed,
+        flushed: FlushedBy::Durable,
+        left: vec!["alpha".to_owned()],
+        peers: 1,
+        min_peers: 1,
+        members: vec![MemberReport {
+            node: "beta".to_owned(),
+            role: ReplicaRole::Owner,
+            lag: Some(0),
+            tier: Some(TierName::Flash),
+        }],
+        missing_replicas: vec![MissingReplica { node: "gamma".to_owned(), why: "no room".to_owned() }],
+        unfenced: 1,
+        known: Some(KnownReport {
+            term: 3,
+            epoch: 2,
+            owner: "beta".to_owned(),
+            shown_term: Some(2),
+            shown_epoch: Some(1),
+            unheard: vec!["gamma".to_owned()],
+        }),
+        address: None,
+        fence: Some(FenceReport {
+            class: "fence".to_owned(),
+            allows: "a take-over".to_owned(),
+            means: vec![means],
+            former: vec![FormerReport {
+                term: 2,
+                node: "alpha".to_owned(),
+                waiting_s: 1.0,
+                why: vec!["it does not answer".to_owned()],
+            }],
+        }),
+        counters: BTreeMap::from([("take_overs".to_owned(), 1)]),
+        forwarding: ForwardingReport::default(),
+        forwarders: vec!["gamma".to_owned()],
+        predecessor_cache: Some(PredecessorCacheReport { node: "alpha".to_owned(), hits: 1, misses: 2, left_s: 3.0 }),
+    }
+}
+
 /// One of everything, for the tests of what is made of it.
 #[cfg(any(test, feature = "examples"))]
 pub fn example_node() -> ClusterNodeReport {
-    let channel = |phase: &str| ChannelReport {
+    let channel = |phase: ChannelPhase| ChannelReport {
         address: Some("10.0.0.2:7071".to_owned()),
-        phase: phase.to_owned(),
         multipath: false,
-        why: (phase == "down").then(|| "nobody listens there".to_owned()),
+        why: (phase == ChannelPhase::Down).then(|| "nobody listens there".to_owned()),
+        phase,
         sent_bytes: 1000,
         received_bytes: 500,
         round_trip_us: Some(0.1),
@@ -337,7 +398,7 @@ pub fn example_node() -> ClusterNodeReport {
         fault_domain: "rack-2".to_owned(),
         addresses: vec!["10.0.0.2:7071".to_owned()],
         up: Some(true),
-        channels: vec![channel("up"), channel("down")],
+        channels: vec![channel(ChannelPhase::Up), channel(ChannelPhase::Down)],
         compression: Some(CompressionReport {
             now: "off".to_owned(),
             reason: Some("the wire carries all that comes".to_owned()),
@@ -349,7 +410,7 @@ pub fn example_node() -> ClusterNodeReport {
             cpu_s: 0.25,
         }),
         evacuation: Some(EvacuationReport {
-            state: "evacuating".to_owned(),
+            state: EvacuationState::Evacuating,
             since_ms: 1_700_000_000_000,
             keeps: vec![KeptReport {
                 volume: "vm1".to_owned(),

@@ -4,6 +4,7 @@
 //! - [`config`] is what a node is asked to be, its file; and the settings of a volume in the forms in which people give them.
 //! - [`record`] is what is kept of a volume besides its tier.
 //! - [`status`], [`cluster`], [`placement`], [`events`] and [`history`] are what is told.
+//! - [`words`] are the states and reasons in it.
 //! - [`checked`] are names and texts that a stranger may have written, [`secret`] files that nobody else may read.
 //! - [`units`] and [`calendar`] are sizes and times as people write them; [`paths`] where things lie when nobody says otherwise.
 
@@ -19,3 +20,4 @@ pub mod record;
 pub mod secret;
 pub mod status;
 pub mod units;
+pub mod words;

@@ -5,6 +5,7 @@
 use crate::cluster::ClusterReport;
 use crate::config::volume::Common;
 use crate::config::{DestageName, PolicyName, TierName};
+use crate::words::{BackingState, DestageReason, PolicyReason, VolumePhase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -17,8 +18,8 @@ pub struct VolumeReport {
     pub volume: String,
     /// Size of the volume in bytes.
     pub size_bytes: u64,
-    /// `waiting`, `recovering`, `serving`, `stopping`, `stopped` or `failed`.
-    pub phase: String,
+    /// How far it is with being served.
+    pub phase: VolumePhase,
     /// Why it is `waiting` or `failed`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
@@ -57,8 +58,8 @@ pub struct PolicyReport {
     pub requested: PolicyName,
     /// The policy that is followed now.
     pub effective: PolicyName,
-    /// Code of why they differ, or `as-requested`.
-    pub reason: String,
+    /// Why they differ, or that it is as requested.
+    pub reason: PolicyReason,
     /// For how many seconds that has been so.
     pub since_s: f64,
 }
@@ -70,8 +71,8 @@ pub struct DestageReport {
     pub requested: DestageName,
     /// The way that is followed now: `ordered` or `journaled`.
     pub effective: DestageName,
-    /// Code of why it is done so.
-    pub reason: String,
+    /// Why it is done so.
+    pub reason: DestageReason,
     /// Mean size of the groups that clients make.
     pub group_bytes_mean: u64,
     /// The journal beside the image, where it lies or would lie.
@@ -91,8 +92,8 @@ pub struct BackingReport {
     pub spec: String,
     /// How it is accessed.
     pub access: String,
-    /// `awaiting-lock`, `replaying-journal`, `ready`, `held`, `failing` or `closed`.
-    pub state: String,
+    /// How it fares.
+    pub state: BackingState,
     /// Time until a hold ends by itself, while it is held.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hold_left_s: Option<f64>,

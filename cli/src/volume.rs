@@ -9,6 +9,7 @@ use forebay_api::config::volume::{Change, VolumeSpec};
 use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{CoordinatorTrouble, NodeReport, NotUsed, TierChangeReport, VolumeReport};
 use forebay_api::units::{parse_size, show_seconds, show_size};
+use forebay_api::words::{BackingState, DestageReason, FlushedBy, PolicyReason};
 use forebay_host::proofs::ago;
 use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
@@ -307,7 +308,7 @@ fn policy_text(v: &VolumeReport) -> String {
         PolicyName::Through => "through",
         PolicyName::Back => "back",
     };
-    if v.policy.reason == "as-requested" {
+    if v.policy.reason == PolicyReason::AsRequested {
         word(v.policy.effective).to_owned()
     } else {
         format!(
@@ -327,7 +328,7 @@ fn destage_text(v: &VolumeReport) -> String {
         DestageName::Auto => "auto",
     };
     let d = &v.destage;
-    let asked = if d.reason == "as-requested" {
+    let asked = if d.reason == DestageReason::AsRequested {
         String::new()
     } else {
         format!(" (asked: {}; {})", word(d.requested), d.reason)
@@ -344,7 +345,7 @@ fn destage_text(v: &VolumeReport) -> String {
 fn drain_text(v: &VolumeReport) -> String {
     let left = match v.dirty.drain_s {
         // The speed of a backing that answers nothing is a thing of the past.
-        Some(_) if v.dirty.bytes > 0 && v.backing.state == "failing" => "time left not known".to_owned(),
+        Some(_) if v.dirty.bytes > 0 && v.backing.state == BackingState::Failing => "time left not known".to_owned(),
         Some(left) => format!("{} left at {}/s", show_seconds(left), show_size(v.dirty.destage_bytes_per_s)),
         None => "time left not yet known".to_owned(),
     };
@@ -365,7 +366,7 @@ fn print_list(volumes: &[VolumeReport]) {
         rows.push([
             v.name.clone(),
             show_size(v.size_bytes),
-            v.phase.clone(),
+            v.phase.to_string(),
             policy_text(v),
             show_size(v.dirty.bytes),
             v.dirty.drain_s.map_or("-".to_owned(), show_seconds),
@@ -465,10 +466,10 @@ fn print_cluster(c: &ClusterReport) {
         );
     }
     println!("peers     {} asked for, write-through with less than {}", c.peers, c.min_peers);
-    match c.flushed.as_str() {
-        "durable" => println!("flushed   survives a loss of power of all members, by the record"),
-        "held" => println!("flushed   is held by all members, and no more is promised by the record"),
-        _ => {}
+    match &c.flushed {
+        FlushedBy::Durable => println!("flushed   survives a loss of power of all members, by the record"),
+        FlushedBy::Held => println!("flushed   is held by all members, and no more is promised by the record"),
+        FlushedBy::Unrecorded | FlushedBy::Other(_) => {}
     }
     if !c.left.is_empty() {
         println!("left      power was lost; what was synced of the log is at {}", c.left.join(", "));

@@ -5,6 +5,7 @@ use forebay_api::config::DestageName;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
 use forebay_api::units::show_size;
+use forebay_api::words::{BackingState, ChannelPhase, PolicyReason, VolumePhase};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -15,17 +16,17 @@ const THROTTLED_UNTIL: Duration = Duration::from_secs(10);
 pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
     let mut found = Vec::new();
     let mut add = |code: &str, text: String| found.push(Degraded::of_volume(&v.name, code, text));
-    if let ("failed" | "waiting", Some(problem)) = (v.phase.as_str(), &v.problem) {
+    if let (VolumePhase::Failed | VolumePhase::Waiting, Some(problem)) = (&v.phase, &v.problem) {
         add(&format!("volume-{}", v.phase), problem.clone());
     }
-    if v.policy.reason != "as-requested" && v.policy.requested != v.policy.effective {
-        add(&v.policy.reason, policy_words(v));
+    if v.policy.reason != PolicyReason::AsRequested && v.policy.requested != v.policy.effective {
+        add(v.policy.reason.as_str(), policy_words(v));
     }
-    if v.backing.state == "failing" {
+    if v.backing.state == BackingState::Failing {
         let why = v.backing.error.as_deref().unwrap_or("no reason is known");
         add("backing-failing", format!("the backing fails: {why}; what was acknowledged stays in the tier"));
     }
-    if v.backing.state == "awaiting-lock" {
+    if v.backing.state == BackingState::AwaitingLock {
         add("awaiting-lock", "I/O of an earlier process to the backing is awaited; nothing is destaged".to_owned());
     }
     if let Some(displaced) = &v.backing.displaced {
@@ -72,7 +73,7 @@ pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
         })
         .collect();
     for node in nodes.iter().filter(|node| node.up == Some(true)) {
-        let down: Vec<_> = node.channels.iter().filter(|channel| channel.phase == "down").collect();
+        let down: Vec<_> = node.channels.iter().filter(|channel| channel.phase == ChannelPhase::Down).collect();
         if let Some(first) = down.first() {
             let why = first.why.as_deref().unwrap_or("no reason is known");
             let text = format!("{} of its {} channels are down: {why}", down.len(), node.channels.len());
@@ -164,7 +165,7 @@ impl LastReported {
 fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
     let mut events = Vec::new();
     if was.phase != is.phase {
-        let severity = if is.phase == "failed" { Severity::Error } else { Severity::Info };
+        let severity = if is.phase == VolumePhase::Failed { Severity::Error } else { Severity::Info };
         let why = is.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         events.push(
             Happened::new(EventKind::PhaseChanged, severity, format!("from {} to {}{why}", was.phase, is.phase))
@@ -173,14 +174,19 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
         );
     }
     // What the policy is, its owner tells; who that is, is told below.
-    let of_owner = |reason: &str| if reason == "owned-elsewhere" { "as-requested" } else { reason }.to_owned();
+    let of_owner = |reason: &PolicyReason| match reason {
+        PolicyReason::OwnedElsewhere => PolicyReason::AsRequested,
+        reason => reason.clone(),
+    };
     if (was.policy.effective, was.policy.requested, of_owner(&was.policy.reason))
         != (is.policy.effective, is.policy.requested, of_owner(&is.policy.reason))
-        && is.policy.reason != "owned-elsewhere"
+        && is.policy.reason != PolicyReason::OwnedElsewhere
     {
-        let (severity, text) = match is.policy.reason.as_str() {
-            "as-requested" => (Severity::Info, format!("{:?}, as requested", is.policy.effective).to_lowercase()),
-            "tier-error" => (Severity::Error, policy_words(is)),
+        let (severity, text) = match is.policy.reason {
+            PolicyReason::AsRequested => {
+                (Severity::Info, format!("{:?}, as requested", is.policy.effective).to_lowercase())
+            }
+            PolicyReason::TierError => (Severity::Error, policy_words(is)),
             _ => (Severity::Warning, policy_words(is)),
         };
         events.push(
@@ -190,7 +196,7 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
                 .with("reason", is.policy.reason.as_str()),
         );
     }
-    if was.policy.reason != "tier-error" && is.policy.reason == "tier-error" {
+    if was.policy.reason != PolicyReason::TierError && is.policy.reason == PolicyReason::TierError {
         let text = format!("the tier {} has failed: writes fail, reads go on", is.tier.path);
         events.push(Happened::new(EventKind::TierFailed, Severity::Error, text));
     }
@@ -217,19 +223,21 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
 }
 
 fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
-    let (before, after) = (was.backing.state.as_str(), is.backing.state.as_str());
+    let (before, after) = (&was.backing.state, &is.backing.state);
     if before != after {
         match after {
-            "failing" => {
+            BackingState::Failing => {
                 let why = is.backing.error.as_deref().unwrap_or("no reason is known");
                 let text = format!("the backing fails: {why}; what was acknowledged stays in the tier");
                 events.push(Happened::new(EventKind::BackingFailing, Severity::Error, text).with("error", why));
             }
-            "ready" if before == "held" => {
+            BackingState::Ready if *before == BackingState::Held => {
                 events.push(Happened::new(EventKind::HoldEnded, Severity::Info, "the backing is written to again"));
             }
-            "ready" => events.push(Happened::new(EventKind::BackingReady, Severity::Info, format!("no more {before}"))),
-            "held" => {
+            BackingState::Ready => {
+                events.push(Happened::new(EventKind::BackingReady, Severity::Info, format!("no more {before}")))
+            }
+            BackingState::Held => {
                 let left = is.backing.hold_left_s.unwrap_or(0.0);
                 let text = format!("the backing is complete and stays unchanged for {left:.0} s at most");
                 events.push(Happened::new(EventKind::HoldBegun, Severity::Info, text).with("seconds", left));
@@ -286,9 +294,9 @@ mod tests {
         let (_, mut report) = crate::status::tests::example();
         report.policy.requested = PolicyName::Back;
         report.policy.effective = PolicyName::Back;
-        report.policy.reason = "as-requested".to_owned();
-        report.phase = "serving".to_owned();
-        report.backing.state = "ready".to_owned();
+        report.policy.reason = PolicyReason::AsRequested;
+        report.phase = VolumePhase::Serving;
+        report.backing.state = BackingState::Ready;
         report.backing.error = None;
         report.backing.displaced = None;
         report.dirty.waiting_writes = 0;
@@ -309,13 +317,13 @@ mod tests {
     fn each_change_has_its_event_and_each_trouble_its_code() {
         type Turn = fn(&mut VolumeReport);
         let turns: [(Turn, &str, Option<&str>); 7] = [
-            (|v| v.backing.state = "failing".into(), "backing-failing", Some("backing-failing")),
-            (|v| v.backing.state = "held".into(), "hold-begun", None),
+            (|v| v.backing.state = BackingState::Failing, "backing-failing", Some("backing-failing")),
+            (|v| v.backing.state = BackingState::Held, "hold-begun", None),
             (|v| v.backing.displaced = Some("deleted".into()), "image-displaced", Some("image-displaced")),
             (
                 |v| {
                     v.policy.effective = PolicyName::Through;
-                    v.policy.reason = "draining".into();
+                    v.policy.reason = PolicyReason::Draining;
                 },
                 "policy-changed",
                 Some("draining"),
@@ -324,7 +332,7 @@ mod tests {
             (|v| v.dirty.waiting_writes = 3, "throttling-begun", Some("writes-wait")),
             (
                 |v| {
-                    v.phase = "failed".into();
+                    v.phase = VolumePhase::Failed;
                     v.problem = Some("torn".into());
                 },
                 "phase-changed",

@@ -10,6 +10,7 @@ use exposition::{Exposition, Kind};
 use forebay_api::cluster::{ClusterNodeReport, ClusterReport, ForwardingReport, ReplicaRole};
 use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{DoctorSummary, HistoryState, NodeReport, Reading, VolumeReport};
+use forebay_api::words::{BackingState, ChannelPhase, DestageReason, MemberState, PolicyReason, VolumePhase};
 use forebay_core::stats::{Histogram, Legs, Stats};
 
 /// What a family says of a volume; nothing where that is not known.
@@ -183,7 +184,7 @@ fn render_degraded(out: &mut Exposition, looks: &[Look]) {
             ("volume", volume.name.as_str()),
             ("requested", word(policy.requested)),
             ("effective", word(policy.effective)),
-            ("reason", &policy.reason),
+            ("reason", policy.reason.as_str()),
         ];
         samples.sample(&labels, 1.0);
     }
@@ -205,26 +206,28 @@ fn of_volumes() -> Vec<Family> {
 fn of_any_volume() -> Vec<Family> {
     vec![
         gauge("volume_size_bytes", "Size of the volume.", |v| v.size_bytes as f64),
-        gauge("volume_serving", "1 while the volume serves clients.", |v| f64::from(u8::from(v.phase == "serving"))),
+        gauge("volume_serving", "1 while the volume serves clients.", |v| {
+            f64::from(u8::from(v.phase == VolumePhase::Serving))
+        }),
         gauge("volume_policy_as_requested", "1 while the effective policy is the requested one.", |v| {
-            f64::from(u8::from(v.policy.reason == "as-requested"))
+            f64::from(u8::from(v.policy.reason == PolicyReason::AsRequested))
         }),
         gauge("volume_backing_failing", "1 while the backing fails.", |v| {
-            f64::from(u8::from(v.backing.state == "failing"))
+            f64::from(u8::from(v.backing.state == BackingState::Failing))
         }),
         gauge("volume_backing_held", "1 while the backing is held unchanged.", |v| {
-            f64::from(u8::from(v.backing.state == "held"))
+            f64::from(u8::from(v.backing.state == BackingState::Held))
         }),
         gauge("volume_backing_displaced", "1 while the image is not the file at its path.", |v| {
             f64::from(u8::from(v.backing.displaced.is_some()))
         }),
         gauge("volume_backing_awaiting_lock", "1 while I/O of an earlier process to the backing is awaited.", |v| {
-            f64::from(u8::from(v.backing.state == "awaiting-lock"))
+            f64::from(u8::from(v.backing.state == BackingState::AwaitingLock))
         }),
         gauge(
             "volume_backing_replaying_journal",
             "1 while an earlier life's journal is brought into the image.",
-            |v| f64::from(u8::from(v.backing.state == "replaying-journal")),
+            |v| f64::from(u8::from(v.backing.state == BackingState::ReplayingJournal)),
         ),
         gauge("volume_connections", "NBD clients.", |v| f64::from(v.connections)),
         gauge("volume_term", "Number of the owner.", |v| f64::from(v.term)),
@@ -237,7 +240,7 @@ fn of_any_volume() -> Vec<Family> {
             f64::from(u8::from(v.destage.effective == DestageName::Journaled))
         }),
         gauge("volume_destage_as_requested", "1 while the effective way of destage is the requested one.", |v| {
-            f64::from(u8::from(v.destage.reason == "as-requested"))
+            f64::from(u8::from(v.destage.reason == DestageReason::AsRequested))
         }),
         gauge("volume_journal_bytes", "Size of the journal beside the image; 0: none.", |v| {
             v.destage.journal_bytes as f64
@@ -271,7 +274,7 @@ fn of_replication() -> Vec<Family> {
             Some(c.members.iter().filter(|member| member.role == ReplicaRole::Member).count() as f64)
         }),
         of_cluster("volume_owned", "1 on the node that owns the volume.", |c| {
-            Some(f64::from(u8::from(c.state == "owner")))
+            Some(f64::from(u8::from(c.state == MemberState::Owner)))
         }),
         of_cluster("volume_unfenced_owners", "Former owners that may still write to the backing.", |c| {
             Some(f64::from(c.unfenced))
@@ -343,7 +346,7 @@ fn render_links(out: &mut Exposition, nodes: &[ClusterNodeReport]) {
     let families: [(&str, &str, Kind, LinkValue); 10] = [
         ("link_up", "1 while something can be sent to the node.", Kind::Gauge, |n| f64::from(n.up == Some(true))),
         ("link_channels_up", "Channels of the link that are in use.", Kind::Gauge, |n| {
-            n.channels.iter().filter(|channel| channel.phase == "up").count() as f64
+            n.channels.iter().filter(|channel| channel.phase == ChannelPhase::Up).count() as f64
         }),
         ("link_channels", "Channels of the link.", Kind::Gauge, |n| n.channels.len() as f64),
         ("link_sent_bytes", "Bytes sent to the node.", Kind::Counter, |n| {

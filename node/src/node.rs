@@ -35,6 +35,7 @@ use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
 use forebay_api::status::{NodeReport, VolumeReport};
 use forebay_api::units::show_size;
+use forebay_api::words::VolumePhase;
 use forebay_core::api::Control;
 use forebay_core::stats::Stats;
 use forebay_core::status::Phase;
@@ -583,9 +584,9 @@ impl Node {
             return Ok((report, snapshot.seen));
         }
         let (phase, problem) = match &absence {
-            Some(Absence::Waiting(why, _)) => ("waiting", why.as_str()),
-            Some(Absence::Failed(why)) => ("failed", why.as_str()),
-            None => ("failed", "its data-path thread has ended; see the daemon's messages"),
+            Some(Absence::Waiting(why, _)) => (VolumePhase::Waiting, why.as_str()),
+            Some(Absence::Failed(why)) => (VolumePhase::Failed, why.as_str()),
+            None => (VolumePhase::Failed, "its data-path thread has ended; see the daemon's messages"),
         };
         Ok((crate::status::volume_absent(&facts, &record, phase, problem), None))
     }

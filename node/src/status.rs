@@ -8,7 +8,8 @@ use forebay_api::record::Record;
 use forebay_api::status::{
     BackingReport, DestageReport, DirtyReport, PolicyReport, Positions, TierReport, VolumeReport,
 };
-use forebay_core::status::{BackingState, Counters, Phase, Policy};
+use forebay_api::words::{BackingState, DestageReason, PolicyReason, VolumePhase};
+use forebay_core::status::{self as core, Counters, Phase, Policy};
 use forebay_core::types::{BLOCK_BYTES, BlockIndex, IoError};
 use std::collections::BTreeMap;
 
@@ -20,24 +21,24 @@ pub fn volume_running(
     displaced: Option<String>,
 ) -> VolumeReport {
     let s = &snapshot.status;
-    let (phase, problem) = phase_words(s.phase);
-    let (state, error) = backing_words(s.backing, snapshot.damaged);
+    let (phase, problem) = phase_and_problem(s.phase);
+    let (state, error) = backing_and_error(s.backing, snapshot.damaged);
     VolumeReport {
         name: facts.name.clone(),
         volume: facts.volume.clone(),
         size_bytes: s.size_bytes,
-        phase: phase.to_owned(),
+        phase,
         problem,
         policy: PolicyReport {
             requested: policy_name(s.requested),
             effective: policy_name(s.effective),
-            reason: s.reason.code().to_owned(),
+            reason: s.reason.into(),
             since_s: (snapshot.at - s.reason_since).as_secs_f64(),
         },
         backing: BackingReport {
             spec: facts.backing.clone(),
             access: facts.access.clone(),
-            state: state.to_owned(),
+            state,
             hold_left_s: s.hold_left.map(|left| left.as_secs_f64()),
             error,
             displaced,
@@ -50,7 +51,7 @@ pub fn volume_running(
         destage: DestageReport {
             requested: s.destage.into(),
             effective: if s.journaled { DestageName::Journaled } else { DestageName::Ordered },
-            reason: s.destage_reason.code().to_owned(),
+            reason: s.destage_reason.into(),
             group_bytes_mean: s.group_bytes_mean,
             journal: facts.journal.clone().ok(),
             no_journal: facts.journal.clone().err(),
@@ -75,19 +76,19 @@ pub fn volume_running(
 }
 
 /// What is told of a volume that does not run.
-pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: &str, problem: &str) -> VolumeReport {
+pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: VolumePhase, problem: &str) -> VolumeReport {
     let (size_bytes, policy) = (record.size_bytes, record.policy);
     VolumeReport {
         name: facts.name.clone(),
         volume: facts.volume.clone(),
         size_bytes,
-        phase: phase.to_owned(),
+        phase,
         problem: Some(problem.to_owned()),
-        policy: PolicyReport { requested: policy, effective: policy, reason: "as-requested".to_owned(), since_s: 0.0 },
+        policy: PolicyReport { requested: policy, effective: policy, reason: PolicyReason::AsRequested, since_s: 0.0 },
         backing: BackingReport {
             spec: facts.backing.clone(),
             access: facts.access.clone(),
-            state: "closed".to_owned(),
+            state: BackingState::Closed,
             hold_left_s: None,
             error: None,
             displaced: None,
@@ -100,7 +101,7 @@ pub fn volume_absent(facts: &VolumeFacts, record: &Record, phase: &str, problem:
         destage: DestageReport {
             requested: record.destage,
             effective: DestageName::Ordered,
-            reason: "as-requested".to_owned(),
+            reason: DestageReason::AsRequested,
             group_bytes_mean: 0,
             journal: facts.journal.clone().ok(),
             no_journal: facts.journal.clone().err(),
@@ -130,31 +131,31 @@ fn policy_name(policy: Policy) -> PolicyName {
     }
 }
 
-fn phase_words(phase: Phase) -> (&'static str, Option<String>) {
+fn phase_and_problem(phase: Phase) -> (VolumePhase, Option<String>) {
     match phase {
-        Phase::Recovering => ("recovering", None),
-        Phase::Following => ("following", None),
-        Phase::Agreeing => ("agreeing", None),
-        Phase::Serving => ("serving", None),
-        Phase::Stopping => ("stopping", None),
-        Phase::Stopped => ("stopped", None),
-        Phase::Refused(reason) => ("failed", Some(reason.to_owned())),
+        Phase::Recovering => (VolumePhase::Recovering, None),
+        Phase::Following => (VolumePhase::Following, None),
+        Phase::Agreeing => (VolumePhase::Agreeing, None),
+        Phase::Serving => (VolumePhase::Serving, None),
+        Phase::Stopping => (VolumePhase::Stopping, None),
+        Phase::Stopped => (VolumePhase::Stopped, None),
+        Phase::Refused(reason) => (VolumePhase::Failed, Some(reason.to_owned())),
     }
 }
 
 /// What keeps the backing from its work, while something does.
 pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
-    backing_words(snapshot.status.backing, snapshot.damaged).1
+    backing_and_error(snapshot.status.backing, snapshot.damaged).1
 }
 
-fn backing_words(state: BackingState, damaged: Option<BlockIndex>) -> (&'static str, Option<String>) {
+fn backing_and_error(state: core::BackingState, damaged: Option<BlockIndex>) -> (BackingState, Option<String>) {
     match state {
-        BackingState::AwaitingLock => ("awaiting-lock", None),
-        BackingState::ReplayingJournal => ("replaying-journal", None),
-        BackingState::Ready => ("ready", None),
-        BackingState::Held => ("held", None),
-        BackingState::Failing(IoError::Checksum) => ("failing", Some(damage_words(damaged))),
-        BackingState::Failing(error) => ("failing", Some(error_words(error).to_owned())),
+        core::BackingState::AwaitingLock => (BackingState::AwaitingLock, None),
+        core::BackingState::ReplayingJournal => (BackingState::ReplayingJournal, None),
+        core::BackingState::Ready => (BackingState::Ready, None),
+        core::BackingState::Held => (BackingState::Held, None),
+        core::BackingState::Failing(IoError::Checksum) => (BackingState::Failing, Some(damage_words(damaged))),
+        core::BackingState::Failing(error) => (BackingState::Failing, Some(error_words(error).to_owned())),
     }
 }
 
@@ -254,7 +255,7 @@ pub(crate) mod tests {
             effective: Policy::Through,
             reason: Reason::TierError,
             reason_since: Instant(1_000_000_000),
-            backing: BackingState::Failing(IoError::NoSpace),
+            backing: core::BackingState::Failing(IoError::NoSpace),
             hold_left: Some(Duration::from_secs(1)),
             destage: DestageMode::Auto,
             journaled: true,
@@ -291,14 +292,14 @@ pub(crate) mod tests {
 
     #[test]
     fn damage_is_told_with_its_place() {
-        let words = backing_words(BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
+        let words = backing_and_error(core::BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
         assert!(words.contains("bytes 28672 to 32767") && words.contains("salvage"), "{words}");
     }
 
     #[test]
     fn report_names_the_reason_and_its_age_and_survives_json() {
         let (_, report) = example();
-        assert_eq!(report.policy.reason, "tier-error");
+        assert_eq!(report.policy.reason, PolicyReason::TierError);
         assert_eq!(report.policy.since_s, 2.5);
         assert_eq!(
             (report.destage.effective, report.destage.reason.as_str()),

@@ -3,6 +3,7 @@
 use super::model::{FleetVolume, Model, Screen, figure};
 use forebay_api::config::PolicyName;
 use forebay_api::units::{show_seconds, show_size};
+use forebay_api::words::{BackingState, VolumePhase};
 
 /// What a terminal can do.
 #[derive(Clone, Copy)]
@@ -223,8 +224,8 @@ fn list(model: &Model, look: Look, room: Option<usize>, lines: &mut Vec<String>)
 fn needs_a_look(volume: &FleetVolume) -> bool {
     let report = &volume.report;
     report.policy.requested != report.policy.effective
-        || report.backing.state == "failing"
-        || matches!(report.phase.as_str(), "failed" | "waiting")
+        || report.backing.state == BackingState::Failing
+        || matches!(report.phase, VolumePhase::Failed | VolumePhase::Waiting)
 }
 
 fn cells(volume: &FleetVolume) -> [String; 9] {
@@ -238,7 +239,11 @@ fn cells(volume: &FleetVolume) -> [String; 9] {
     let p99 = ["read_client_p99_us", "write_client_p99_us"].iter().filter_map(|name| now(name)).reduce(f64::max);
     let text = |value: Option<f64>, show: fn(f64) -> String| value.map_or("-".to_owned(), show);
     [
-        if report.phase == "serving" { format!("{changed}{policy}") } else { report.phase.chars().take(8).collect() },
+        if report.phase == VolumePhase::Serving {
+            format!("{changed}{policy}")
+        } else {
+            report.phase.as_str().chars().take(8).collect()
+        },
         text(now("read_iops"), count),
         text(now("write_iops"), count),
         text(now("read_bytes_per_s"), size),

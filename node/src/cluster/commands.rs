@@ -22,6 +22,7 @@ use forebay_api::config::volume::{Change, Common, VolumeSpec};
 use forebay_api::config::{FlushName, TierName};
 use forebay_api::record::VolumeId;
 use forebay_api::status::VolumeReport;
+use forebay_api::words::{BackingState, PolicyReason};
 use forebay_core::api::Control;
 use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
@@ -615,13 +616,13 @@ impl Cluster {
 /// What only the owner knows is told as far as the record tells it.
 fn owned_elsewhere(report: &mut VolumeReport, definition: &Definition, shown: &Shown) {
     let log = shown.ownership.record.as_ref().map(|record| record.log);
-    report.backing.state = "closed".to_owned();
+    report.backing.state = BackingState::Closed;
     report.policy.requested = definition.policy;
     report.policy.effective = match log {
         Some(LogState::Needed) => definition.policy,
         Some(LogState::Through | LogState::Released) | None => config::PolicyName::Through,
     };
-    report.policy.reason = "owned-elsewhere".to_owned();
+    report.policy.reason = PolicyReason::OwnedElsewhere;
 }
 
 fn address_of(asked: AddressChange, interface: Option<String>) -> Result<Option<VirtualAddress>> {

@@ -15,6 +15,7 @@ use crate::failure::FailureKind;
 use forebay_api::cluster::{ClusterNodeReport, EvacuationReport, KeptReport, ReplicaRole};
 use forebay_api::record::VolumeId;
 use forebay_api::units::show_size;
+use forebay_api::words::EvacuationState;
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, NodeId, Record};
 use forebay_core::ownership::{Command, State};
@@ -235,7 +236,7 @@ impl Cluster {
                 keeps.push(self.kept(volume, name, &record, nodes, entry.node()));
             }
         }
-        let state = if keeps.is_empty() { "evacuated" } else { "evacuating" }.to_owned();
+        let state = if keeps.is_empty() { EvacuationState::Evacuated } else { EvacuationState::Evacuating };
         Some(EvacuationReport { state, since_ms: leaving.at_ms, keeps })
     }
 

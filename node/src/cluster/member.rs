@@ -27,6 +27,7 @@ use forebay_api::config::{DestageName, TierName, tier_size_default};
 use forebay_api::record::{Record, STORE_VERSION, TierRecord, VolumeId};
 use forebay_api::status::VolumeReport;
 use forebay_api::units::show_size;
+use forebay_api::words::VolumePhase;
 use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
@@ -345,7 +346,7 @@ impl Place {
         crate::status::volume_absent(
             &facts,
             &record,
-            "elsewhere",
+            VolumePhase::Elsewhere,
             &format!("this node has no log of it: {}", cluster.reason),
         )
     }

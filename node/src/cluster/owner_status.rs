@@ -102,11 +102,11 @@ impl Cluster {
                 volume,
                 term: shown.ownership.term.0,
                 effective: report.policy.effective,
-                reason: Code::of(&report.policy.reason),
+                reason: Code::of(report.policy.reason.as_str()),
                 since_s: report.policy.since_s as u64,
                 owner_reason: Code::of(shown.ownership.reason.code()),
                 owner_since_s: (shown.at - shown.ownership.since).as_secs_f64() as u64,
-                backing: Code::of(&report.backing.state),
+                backing: Code::of(report.backing.state.as_str()),
                 dirty_bytes: report.dirty.bytes,
                 lag: shown.peers.iter().map(|(peer, held)| (Hex64(peer.node.0), lag(held.0))).collect(),
             });
@@ -126,11 +126,11 @@ impl Cluster {
         let heard = self.heard.lock().expect("nobody panics while holding it").of(&cluster.owner, volume, term);
         let Some((told, ago)) = heard else { return };
         report.policy.effective = told.effective;
-        report.policy.reason = told.reason.into();
+        report.policy.reason = String::from(told.reason).as_str().into();
         report.policy.since_s = told.since_s as f64 + ago.as_secs_f64();
-        report.backing.state = told.backing.into();
+        report.backing.state = String::from(told.backing).as_str().into();
         report.dirty.bytes = told.dirty_bytes;
-        cluster.owner_reason = Some(told.owner_reason.into());
+        cluster.owner_reason = Some(String::from(told.owner_reason).as_str().into());
         cluster.owner_since_s = Some(told.owner_since_s as f64 + ago.as_secs_f64());
         cluster.told_ago_s = Some(ago.as_secs_f64());
         let nodes = self.nodes();

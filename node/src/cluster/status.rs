@@ -8,11 +8,12 @@ use forebay_api::cluster::{
     MemberReport, PredecessorCacheReport, ReplicaRole,
 };
 use forebay_api::config::TierName;
-use forebay_core::cluster::{Flushed, Incarnation, LogState, NodeId, Unfenced};
+use forebay_api::words::ChannelPhase;
+use forebay_core::cluster::{Incarnation, NodeId, Unfenced};
 use forebay_core::ownership::{Counters, Status};
 use forebay_core::status::PeerCounters;
 use forebay_core::wire::Packing;
-use forebay_io::link::{ChannelPhase, CompressionStatus, Decision};
+use forebay_io::link::{self, CompressionStatus, Decision};
 use std::sync::atomic::Ordering;
 
 fn known_report(status: &Status, nodes: &[NodeEntry]) -> Option<KnownReport> {
@@ -84,8 +85,8 @@ pub fn of_volume(
         members.push(member(&who.unwrap_or(Incarnation::none(*learner)), ReplicaRole::Learner));
     }
     ClusterReport {
-        state: status.state.code().to_owned(),
-        reason: status.reason.code().to_owned(),
+        state: status.state.into(),
+        reason: status.reason.into(),
         since_s: (shown.at - status.since).as_secs_f64(),
         owner_reason: None,
         owner_since_s: None,
@@ -93,19 +94,8 @@ pub fn of_volume(
         owner: record.map_or_else(String::new, |record| name_of(nodes, record.owner)),
         term: status.term.0,
         epoch: status.epoch.0,
-        log: match record.map(|record| record.log) {
-            Some(LogState::Needed) => "needed",
-            Some(LogState::Through) => "through",
-            Some(LogState::Released) => "released",
-            None => "unknown",
-        }
-        .to_owned(),
-        flushed: match record.map(|record| record.flushed) {
-            Some(Flushed::Durable) => "durable",
-            Some(Flushed::Held) => "held",
-            Some(Flushed::Unrecorded) | None => "unrecorded",
-        }
-        .to_owned(),
+        log: record.map(|record| record.log).into(),
+        flushed: record.map(|record| record.flushed).into(),
         left: status.left.iter().map(|node| name_of(nodes, *node)).collect(),
         peers: definition.peers,
         min_peers: definition.min_peers,
@@ -205,13 +195,13 @@ fn compression(status: &CompressionStatus) -> CompressionReport {
 fn channels(link: &LinkShown) -> Vec<ChannelReport> {
     let report = |channel: &forebay_io::link::ChannelStatus| {
         let (phase, why) = match &channel.phase {
-            ChannelPhase::Up => ("up", None),
-            ChannelPhase::Beginning => ("beginning", None),
-            ChannelPhase::Down(why) => ("down", why.as_ref().map(ToString::to_string)),
+            link::ChannelPhase::Up => (ChannelPhase::Up, None),
+            link::ChannelPhase::Beginning => (ChannelPhase::Beginning, None),
+            link::ChannelPhase::Down(why) => (ChannelPhase::Down, why.as_ref().map(ToString::to_string)),
         };
         ChannelReport {
             address: channel.address.map(|address| address.to_string()),
-            phase: phase.to_owned(),
+            phase,
             multipath: channel.multipath,
             why,
             sent_bytes: channel.sent_bytes,

@@ -492,22 +492,63 @@ mod tests {
     #[test]
     fn openapi_file_describes_what_reports_hold() {
         let file: Value = serde_json::from_str(OPENAPI).unwrap();
-        let (node, volume) = crate::status::tests::example();
+        let (node, mut volume) = crate::status::tests::example();
+        volume.cluster = Some(forebay_api::cluster::example_volume());
         let peer = forebay_api::cluster::example_node();
-        let examples = [
+        let mut lacks = Vec::new();
+        for (schema, value) in [
             ("Volume", serde_json::to_value(volume).unwrap()),
             ("Node", serde_json::to_value(node).unwrap()),
             ("ClusterNode", serde_json::to_value(peer).unwrap()),
-        ];
-        for (schema, value) in examples {
-            let described = file["components"]["schemas"][schema]["properties"].as_object().unwrap();
-            for (key, inner) in value.as_object().unwrap() {
-                assert!(described.contains_key(key), "{schema}.{key} is not in the OpenAPI file");
-                let Some(inner_described) = described[key]["properties"].as_object() else { continue };
-                for part in inner.as_object().unwrap().keys() {
-                    assert!(inner_described.contains_key(part), "{schema}.{key}.{part} is not in the OpenAPI file");
+        ] {
+            undescribed(&file["components"]["schemas"][schema], &value, schema, &mut lacks);
+        }
+        assert!(lacks.is_empty(), "not in the OpenAPI file: {lacks:?}");
+    }
+
+    /// What an answer holds and its schema does not say. A map of figures has no names in its schema.
+    fn undescribed(schema: &Value, value: &Value, path: &str, lacks: &mut Vec<String>) {
+        match value {
+            Value::Object(parts) if schema["properties"].is_object() => {
+                for (name, part) in parts {
+                    let path = format!("{path}.{name}");
+                    match schema["properties"].get(name) {
+                        Some(schema) => undescribed(schema, part, &path, lacks),
+                        None => lacks.push(path),
+                    }
                 }
             }
+            Value::Array(parts) => parts.iter().for_each(|part| undescribed(&schema["items"], part, path, lacks)),
+            _ => {}
+        }
+    }
+
+    /// States and reasons are enums of ours: a word that one gains is described, or this fails.
+    #[test]
+    fn openapi_file_lists_the_words_of_each_state_and_reason() {
+        use forebay_api::words::*;
+        let file: Value = serde_json::from_str(OPENAPI).unwrap();
+        let words = |schema: &str, path: &str| -> Vec<String> {
+            let of = path.split('/').fold(&file["components"]["schemas"][schema], |schema, part| {
+                let schema = if schema["items"].is_object() { &schema["items"] } else { schema };
+                &schema["properties"][part]
+            });
+            serde_json::from_value(of["enum"].clone()).unwrap_or_else(|_| panic!("{schema}/{path} has no enum"))
+        };
+        for (schema, path, known) in [
+            ("Volume", "phase", VolumePhase::WORDS),
+            ("Volume", "policy/reason", PolicyReason::WORDS),
+            ("Volume", "destage/reason", DestageReason::WORDS),
+            ("Volume", "backing/state", BackingState::WORDS),
+            ("Volume", "cluster/state", MemberState::WORDS),
+            ("Volume", "cluster/reason", OwnershipReason::WORDS),
+            ("Volume", "cluster/owner_reason", OwnershipReason::WORDS),
+            ("Volume", "cluster/log", LogNeed::WORDS),
+            ("Volume", "cluster/flushed", FlushedBy::WORDS),
+            ("ClusterNode", "channels/phase", ChannelPhase::WORDS),
+            ("ClusterNode", "evacuation/state", EvacuationState::WORDS),
+        ] {
+            assert_eq!(words(schema, path), known, "{schema}/{path}");
         }
     }
 
