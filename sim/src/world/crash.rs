@@ -28,7 +28,7 @@ impl World {
             self.finish_some_effects();
         }
         self.collect_counters();
-        let checkpoint_at_rest = self.checkpoint_is_at_rest();
+        self.node.checkpoint_is_alone |= !self.checkpoint_is_at_rest();
         if !self.node.serving {
             self.coverage.see("crash while recovering");
         }
@@ -90,7 +90,7 @@ impl World {
             }
             self.audit =
                 Some(Audit { node: self.at, next: 0, durable: crash == Crash::PowerLost, failures: 0, settle: true });
-            self.metadata_may_rot(checkpoint_at_rest);
+            self.metadata_may_rot();
         }
         let down = self.micros(1_000_000);
         self.ghosts_may_land(ghosts);

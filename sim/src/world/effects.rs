@@ -55,6 +55,7 @@ impl World {
             Phase::Recovering | Phase::Stopping => {}
             Phase::Following | Phase::Agreeing => {
                 self.node.formatted = true;
+                self.node.checkpoint_is_alone = false;
                 if self.node.part.is_opening() && status.phase == Phase::Following {
                     self.tier_is_open();
                 }

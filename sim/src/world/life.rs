@@ -111,6 +111,7 @@ impl World {
     pub(super) fn on_serving(&mut self) {
         self.node.serving = true;
         self.node.formatted = true;
+        self.node.checkpoint_is_alone = false;
         self.progress = self.now;
         let volume = self.node.volume.as_ref().expect("it serves");
         let term = volume.term();

@@ -69,6 +69,9 @@ pub(super) struct Node {
     pub(super) ready_since: Instant,
     pub(super) term: Term,
     pub(super) formatted: bool,
+    /// A life ended while a copy of the checkpoint was on its way, and none since has written both: the older one may be the promise
+    /// of an earlier time.
+    pub(super) checkpoint_is_alone: bool,
     /// How its life ends before the next effect.
     pub(super) crash: Option<Crash>,
 
@@ -124,6 +127,7 @@ impl Node {
             ready_since: Instant(0),
             term: Term(0),
             formatted: false,
+            checkpoint_is_alone: false,
             crash: None,
             tier: Media::new(layout.tier_blocks as usize * BLOCK),
             arena: vec![0xdb; if layout.kind == TierKind::Flash { count * BLOCK } else { 0 }],

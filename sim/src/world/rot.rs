@@ -48,13 +48,13 @@ impl World {
     }
 
     /// Perhaps a bit flips in one structure of the tier, after a crash.
-    pub(super) fn metadata_may_rot(&mut self, checkpoint_at_rest: bool) {
+    pub(super) fn metadata_may_rot(&mut self) {
         let chance = self.setup.faults.metadata_rot;
         // Drawn only where it may happen, so that other seeds stay what they were.
         if chance == 0 || self.rot.is_some() || self.damaged || !self.node.formatted || !self.fault(chance) {
             return;
         }
-        let checkpoints = if checkpoint_at_rest { self.checkpoints_that_may_rot() } else { Vec::new() };
+        let checkpoints = if self.node.checkpoint_is_alone { Vec::new() } else { self.checkpoints_that_may_rot() };
         let (summaries, needed) = match self.node.layout.kind {
             TierKind::Memory => (Vec::new(), self.descriptors_that_may_rot()),
             TierKind::Flash => (self.summaries_that_may_rot(), self.headers_that_may_rot()),
