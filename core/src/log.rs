@@ -172,10 +172,12 @@ impl FoundBatches {
         self.behind.range((next, start)..).next().is_some_and(|(sequence, _)| *sequence == next)
     }
 
-    /// The log's last batch, as far as the headers say, and the highest start in it.
+    /// The log's last batch, as far as the headers say, and the highest start in it. A summary lists no starts, but the number of its
+    /// segment's life says which one opened it, and none of its batches is of an earlier one.
     fn last(&self) -> (u64, Start) {
-        let mut start =
-            self.batches.range(..=self.synced).map(|(_, found)| found.batch.start).max().unwrap_or_default();
+        let walked = self.batches.range(..=self.synced).map(|(_, found)| found.batch.start);
+        let sealed = self.sealed.values().map(|summary| Start((summary.segment >> 32) as u32));
+        let mut start = walked.chain(sealed).max().unwrap_or_default();
         let mut last = self.synced;
         for (&sequence, found) in self.unproven() {
             if sequence - last != 1 || found.batch.start < start {

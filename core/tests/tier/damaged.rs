@@ -253,6 +253,32 @@ fn tier_that_was_cut_off_is_refused() {
     }
 }
 
+/// Found by the simulation (seed 771153377): the summary of a segment rotted in which a batch lies that a start had cut off, with the number
+/// that follows the log's last one. All that follows that segment is known by a summary, which lists no starts.
+#[test]
+fn a_batch_that_was_cut_off_is_not_what_follows_a_summary() {
+    let layout = layout(TierKind::Flash);
+    let first = at(layout.payload_first);
+    let mut life = Life::first(TierKind::Flash);
+    for block in 0..4 {
+        life.write(block, 100);
+    }
+    let mut tier = life.kill();
+    tier[first + at(4)..first + at(6)].fill(0); // the third batch never landed; no walk leads to the fourth, which stays
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(10, 200);
+    life.flush();
+    let life = Life::after(TierKind::Flash, life.kill());
+    assert_eq!(life.phase(), Phase::Serving);
+    let mut tier = life.kill();
+    assert_eq!(newest(&tier).batches_synced, 3);
+    let summary = first + at(layout.segment_blocks - layout.summary_blocks);
+    tier[summary] ^= 1;
+    let mut life = Life::after(TierKind::Flash, tier);
+    assert_eq!(life.phase(), Phase::Serving, "its headers say the same");
+    assert_eq!((life.read(0), life.read(1), life.read(2), life.read(10)), (Ok(100), Ok(100), Ok(0), Ok(200)));
+}
+
 /// R7: what is sealed like the volume's own and cannot be true is refused; it is neither believed nor a reason to die.
 #[test]
 fn records_for_places_that_do_not_exist_are_refused() {
