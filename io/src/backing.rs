@@ -25,6 +25,7 @@ pub mod slow;
 
 use crate::clock::now as clock_now;
 use crate::file::{Access, DeviceFile};
+use crate::file_error::FileError;
 use crate::folder::{FileKind, Folder, Held as HeldFile};
 use crate::identity::sync_beside;
 use crate::lock::scope::{LockScope, scope_of};
@@ -53,6 +54,9 @@ pub struct BackingOptions {
     /// page cache does.
     pub volume_bytes: Option<u64>,
 }
+
+/// What errors call it.
+const WHAT: &str = "the backing";
 
 /// Why a backing was not opened. Nothing was changed.
 #[derive(Debug)]
@@ -90,22 +94,8 @@ pub enum OpenError {
         /// Why, and what to do.
         reason: String,
     },
-    /// The file cannot hold a volume.
-    Unusable {
-        /// The file that was refused.
-        path: PathBuf,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// A system call failed.
-    Failed {
-        /// What was attempted, in words that stand before the path.
-        attempted: &'static str,
-        /// The file that it was attempted on.
-        path: PathBuf,
-        /// What the system call said.
-        error: io::Error,
-    },
+    /// It cannot hold a volume, or a system call failed.
+    File(FileError),
 }
 
 impl fmt::Display for OpenError {
@@ -133,10 +123,7 @@ impl fmt::Display for OpenError {
                 path.display()
             ),
             OpenError::Refused { spec, reason } => write!(f, "refused to open the backing {spec:?}: {reason}"),
-            OpenError::Unusable { path, reason } => write!(f, "cannot use the backing {}: {reason}", path.display()),
-            OpenError::Failed { attempted, path, error } => {
-                write!(f, "cannot {attempted} the backing {}: {error}", path.display())
-            }
+            OpenError::File(error) => error.fmt(f),
         }
     }
 }
@@ -642,15 +629,15 @@ impl Backing {
 
 /// What a path leads to; where nothing is there and it may be made, it is made.
 fn hold_or_make(path: &Path, options: BackingOptions) -> Result<HeldFile, OpenError> {
-    let failed = |attempted, error: io::Error| OpenError::Failed { attempted, path: path.to_owned(), error };
+    let failed = |attempted, error: io::Error| OpenError::File(FileError::failed(WHAT, path, attempted, error));
     if let Some(held) = HeldFile::found(path).map_err(|error| failed("look at", error))? {
         return Ok(held);
     }
     let Some(size) = options.create else { return Err(OpenError::Missing { path: path.to_owned() }) };
     let (folder, name) = Folder::of(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
-            let reason = "its folder is not there; make that first, or check the path".to_owned();
-            OpenError::Unusable { path: path.to_owned(), reason }
+            let reason = "its folder is not there; make that first, or check the path";
+            OpenError::File(FileError::unusable(WHAT, path, reason))
         }
         _ => failed("look at the folder of", error),
     })?;
@@ -663,7 +650,7 @@ fn open_file(held: &HeldFile, options: BackingOptions) -> Result<DeviceFile, Ope
     let path = held.path().to_owned();
     let failed = |attempted| {
         let path = path.clone();
-        move |error| OpenError::Failed { attempted, path, error }
+        move |error| OpenError::File(FileError::failed(WHAT, &path, attempted, error))
     };
     held.kind().map_err(failed("look at"))?;
     if let Some(by) = user_of(held) {
@@ -682,7 +669,7 @@ fn open_file(held: &HeldFile, options: BackingOptions) -> Result<DeviceFile, Ope
     let size = file.size().map_err(failed("read the size of"))?;
     if size < SECTOR_BYTES {
         let reason = format!("it has {size} bytes, and a volume has at least 512; make it larger by `truncate -s`");
-        return Err(OpenError::Unusable { path, reason });
+        return Err(OpenError::File(FileError::unusable(WHAT, &path, reason)));
     }
     if !options.format_raw {
         let mut head = AlignedBuffer::new(foreign::HEAD_BYTES);
@@ -698,13 +685,13 @@ fn open_nbd(uri: &NbdUri, options: BackingOptions) -> Result<NbdClient, OpenErro
     let path = PathBuf::from(uri.to_string());
     let failed = |attempted| {
         let path = path.clone();
-        move |error| OpenError::Failed { attempted, path, error }
+        move |error| OpenError::File(FileError::failed(WHAT, &path, attempted, error))
     };
     let connected = nbd::handshake::connect(uri).map_err(failed("connect to"))?;
     let size = connected.export.size;
     if size < u64::from(connected.export.align) {
         let reason = format!("the export has {size} bytes, and a volume has at least 512; export something larger");
-        return Err(OpenError::Unusable { path, reason });
+        return Err(OpenError::File(FileError::unusable(WHAT, &path, reason)));
     }
     if !options.format_raw {
         let mut head = vec![0; foreign::HEAD_BYTES];
@@ -722,9 +709,9 @@ fn open_nbd(uri: &NbdUri, options: BackingOptions) -> Result<NbdClient, OpenErro
 fn create_sparse(folder: &Folder, name: &OsStr, path: &Path, size: u64) -> Result<(), OpenError> {
     if !(SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) || !size.is_multiple_of(SECTOR_BYTES) {
         let reason = format!("it cannot be made with {size} bytes: a size is a multiple of 512 and at most 64 TiB");
-        return Err(OpenError::Unusable { path: path.to_owned(), reason });
+        return Err(OpenError::File(FileError::unusable(WHAT, path, reason)));
     }
-    let failed = |error| OpenError::Failed { attempted: "create", path: path.to_owned(), error };
+    let failed = |error| OpenError::File(FileError::failed(WHAT, path, "create", error));
     let file = folder.make_file(name, 0o600).map_err(failed)?;
     let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| folder.sync());
     made.map_err(|error| {
@@ -780,6 +767,7 @@ pub fn user_of(held: &HeldFile) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_error::FileProblem;
 
     fn image(folder: &tempfile::TempDir, bytes: usize) -> String {
         let path = folder.path().join("disk.img");
@@ -869,8 +857,14 @@ mod tests {
     fn an_empty_file_and_a_folder_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let spec = image(&folder, 0);
-        assert!(matches!(Backing::open(&spec, BackingOptions::default()), Err(OpenError::Unusable { .. })));
+        assert!(matches!(
+            Backing::open(&spec, BackingOptions::default()),
+            Err(OpenError::File(FileError { problem: FileProblem::Unusable(_), .. }))
+        ));
         let folder = folder.path().to_str().unwrap();
-        assert!(matches!(Backing::open(folder, BackingOptions::default()), Err(OpenError::Failed { .. })));
+        assert!(matches!(
+            Backing::open(folder, BackingOptions::default()),
+            Err(OpenError::File(FileError { problem: FileProblem::Failed { .. }, .. }))
+        ));
     }
 }

@@ -13,4 +13,4 @@ pub mod watchdog;
 
 pub use agent::{Agent, AgentError, Power};
 pub use reservation::{Expelled, ReservableDevice, ReservationError, ReservationKey};
-pub use watchdog::{Watchdog, WatchdogError};
+pub use watchdog::Watchdog;

@@ -34,8 +34,9 @@ pub use replay::{
 };
 
 use crate::file::{Access, DeviceFile, reserve};
+use crate::file_error::FileError;
 use crate::folder::{self, Folder, Held};
-use crate::lock::{HolderDescription, LockAttempt, await_lock};
+use crate::lock::{LockAttempt, await_lock};
 use crate::memory::AlignedBuffer;
 use forebay_core::format::{JOURNAL_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
 use forebay_core::types::Term;
@@ -65,6 +66,9 @@ const SUPERBLOCK_BLOCKS: u64 = 1;
 const REMOVAL_LOCK_WAIT: Duration = Duration::from_secs(1);
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"FBJFILE\0";
 
+/// What errors call it.
+const WHAT: &str = "the journal";
+
 /// Why a journal cannot be used, replayed or removed. Unless it says so, nothing was changed.
 #[derive(Debug)]
 pub enum JournalError {
@@ -74,15 +78,6 @@ pub enum JournalError {
         path: PathBuf,
         /// Bytes that the whole journal takes.
         length: u64,
-    },
-    /// Another process, or requests of a killed one, hold it.
-    HeldBy {
-        /// The journal that is held.
-        path: PathBuf,
-        /// Who holds it, as far as /proc tells.
-        holder: HolderDescription,
-        /// How long its lock was waited for.
-        waited: Duration,
     },
     /// It was written for another volume.
     OtherVolume {
@@ -117,22 +112,8 @@ pub enum JournalError {
         /// The journal that is there.
         path: PathBuf,
     },
-    /// It is not a whole journal, or does not fit the image.
-    Unusable {
-        /// The journal that was refused.
-        path: PathBuf,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// A system call failed.
-    Failed {
-        /// What was attempted, up to the name of the file.
-        attempted: &'static str,
-        /// The journal or the image.
-        path: PathBuf,
-        /// What the system call said.
-        error: io::Error,
-    },
+    /// It is not a whole journal, or does not fit the image, or the image or it cannot be read or written.
+    File(FileError),
 }
 
 impl fmt::Display for JournalError {
@@ -144,13 +125,6 @@ impl fmt::Display for JournalError {
                  do without a journal",
                 length.div_ceil(1 << 20),
                 path.display()
-            ),
-            JournalError::HeldBy { path, holder, waited } => write!(
-                f,
-                "cannot use the journal {}: it is still locked by {holder} after {:.1} s; stop that process, or wait \
-                 for its last requests to end",
-                path.display(),
-                waited.as_secs_f64()
             ),
             JournalError::OtherVolume { path, found, expected } => write!(
                 f,
@@ -187,12 +161,7 @@ impl fmt::Display for JournalError {
                  volume",
                 path.display()
             ),
-            JournalError::Unusable { path, reason } => {
-                write!(f, "cannot use the journal {}: {reason}", path.display())
-            }
-            JournalError::Failed { attempted, path, error } => {
-                write!(f, "cannot {attempted} {}: {error}", path.display())
-            }
+            JournalError::File(error) => error.fmt(f),
         }
     }
 }
@@ -213,12 +182,17 @@ impl fmt::Display for Uuid<'_> {
 }
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    failed_at(WHAT, attempted, path)
+}
+
+/// Of the image, or its folder.
+fn failed_at(what: &'static str, attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
     let path = path.to_owned();
-    move |error| JournalError::Failed { attempted, path, error }
+    move |error| JournalError::File(FileError::failed(what, &path, attempted, error))
 }
 
 fn unusable(path: &Path, reason: impl Into<String>) -> JournalError {
-    JournalError::Unusable { path: path.to_owned(), reason: reason.into() }
+    JournalError::File(FileError::unusable(WHAT, path, reason))
 }
 
 /// Where the journal of an image lies: beside the file itself, whatever links lead to it, so that it is found by
@@ -258,10 +232,9 @@ pub fn check(path: &Path, volume: &[u8; 16], tier_term: Option<Term>) -> Result<
     let file = match folder::open_file(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("open the journal", path)(error)),
+        Err(error) => return Err(failed("open", path)(error)),
     };
-    let device =
-        DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
+    let device = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at", path))?;
     let superblock = read_superblock(&device)?;
     let area_blocks = superblock.area_blocks;
     if superblock.volume != *volume {
@@ -292,10 +265,9 @@ pub fn remove_left_empty(path: &Path) -> Result<(), JournalError> {
 }
 
 fn remove_erased(path: &Path, volume: Option<&[u8; 16]>) -> Result<(), JournalError> {
-    let Some(held) = Held::found(path).map_err(failed("open the journal", path))? else { return Ok(()) };
-    let file = held.open(true, 0).map_err(failed("open the journal", path))?;
-    let device =
-        DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
+    let Some(held) = Held::found(path).map_err(failed("open", path))? else { return Ok(()) };
+    let file = held.open(true, 0).map_err(failed("open", path))?;
+    let device = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at", path))?;
     let superblock = read_superblock(&device)?;
     if let Some(expected) = volume.filter(|volume| **volume != superblock.volume) {
         return check_erased(&device, superblock.area_blocks).map_err(|_| JournalError::OtherVolume {
@@ -306,7 +278,7 @@ fn remove_erased(path: &Path, volume: Option<&[u8; 16]>) -> Result<(), JournalEr
     }
     let device = lock_for(device, REMOVAL_LOCK_WAIT)?;
     check_erased(&device, superblock.area_blocks)?;
-    held.remove().map_err(failed("remove the journal", path))
+    held.remove().map_err(failed("remove", path))
 }
 
 /// First block of the file: whose journal it is, and how long.
@@ -374,9 +346,9 @@ const IF_BROKEN: &str = "if the volume's tier is there and whole, nothing in the
 /// The first block of an open journal, and that the file is as long as it says.
 fn read_superblock(device: &DeviceFile) -> Result<JournalSuperblock, JournalError> {
     let path = device.path();
-    let length = device.size().map_err(failed("read the size of the journal", path))?;
+    let length = device.size().map_err(failed("read the size of", path))?;
     let mut block = AlignedBuffer::new(TIER_BLOCK_BYTES);
-    device.read_now(0, &mut block).map_err(failed("read the journal", path))?;
+    device.read_now(0, &mut block).map_err(failed("read", path))?;
     let superblock = JournalSuperblock::decode(&block).map_err(|why| match why {
         NotASuperblock::Newer => JournalError::Newer { path: path.to_owned() },
         NotASuperblock::Broken(what) => unusable(path, format!("{what}; {IF_BROKEN}")),
@@ -397,7 +369,7 @@ fn byte_of(block: u64) -> u64 {
 fn check_erased(device: &DeviceFile, area_blocks: u32) -> Result<(), JournalError> {
     for area in [0, area_blocks] {
         let mut block = AlignedBuffer::new(TIER_BLOCK_BYTES);
-        device.read_now(byte_of(area.into()), &mut block).map_err(failed("read the journal", device.path()))?;
+        device.read_now(byte_of(area.into()), &mut block).map_err(failed("read", device.path()))?;
         if block.iter().any(|&byte| byte != 0) {
             return Err(JournalError::NotReplayed { path: device.path().to_owned() });
         }
@@ -407,14 +379,14 @@ fn check_erased(device: &DeviceFile, area_blocks: u32) -> Result<(), JournalErro
 
 /// Opens a journal for its I/O, as soon as nobody else has it.
 fn open_locked(path: &Path, lock_timeout: Duration) -> Result<DeviceFile, JournalError> {
-    lock_for(DeviceFile::open(path, false).map_err(failed("open the journal", path))?, lock_timeout)
+    lock_for(DeviceFile::open(path, false).map_err(failed("open", path))?, lock_timeout)
 }
 
 fn lock_for(device: DeviceFile, timeout: Duration) -> Result<DeviceFile, JournalError> {
     let path = device.path();
-    match await_lock(device.file(), timeout).map_err(failed("lock the journal", path))? {
+    match await_lock(device.file(), timeout).map_err(failed("lock", path))? {
         LockAttempt::Locked => Ok(device),
-        LockAttempt::HeldBy(holder) => Err(JournalError::HeldBy { path: path.to_owned(), holder, waited: timeout }),
+        LockAttempt::HeldBy(holder) => Err(JournalError::File(FileError::held_by(WHAT, path, holder, timeout))),
     }
 }
 
@@ -442,7 +414,7 @@ impl Journal {
             );
             return Err(unusable(path, reason));
         }
-        let (folder, name) = Folder::of(path).map_err(failed("look at the folder of the journal", path))?;
+        let (folder, name) = Folder::of(path).map_err(failed("look at the folder of", path))?;
         if folder.has(&name) {
             return Err(JournalError::Exists { path: path.to_owned() });
         }
@@ -461,7 +433,7 @@ impl Journal {
                 Some(libc::ENOSPC | libc::EDQUOT) => {
                     JournalError::NoRoom { path: path.to_owned(), length: superblock.file_bytes() }
                 }
-                Some(_) | None => failed("create the journal", path)(error),
+                Some(_) | None => failed("create", path)(error),
             });
         }
         Journal::open(path, volume, lock_timeout)

@@ -8,8 +8,9 @@
 //! - What was looked at is what is opened, locked and, where making it fails, removed again: its folder may be another user's ([`Held`]).
 
 use crate::file::{Access, DeviceFile, reserve, size_of};
+use crate::file_error::FileError;
 use crate::folder::{FileKind, Folder, Held};
-use crate::lock::{HolderDescription, LockAttempt, await_lock};
+use crate::lock::{LockAttempt, await_lock};
 use crate::memory::{AlignedBuffer, Mapping};
 use crate::place::{HugePagePool, Place};
 use forebay_core::format::{DESCRIPTOR_BYTES, DESCRIPTOR_UNFINISHED, DESCRIPTORS_PER_BLOCK, TIER_BLOCK_BYTES};
@@ -28,6 +29,9 @@ const PREWRITE_BYTES: usize = 1 << 20;
 /// Head buffers kept for the next tier writes.
 const HEADS_KEPT_MAX: usize = 64;
 
+/// What errors call it.
+const WHAT: &str = "the tier";
+
 /// Why a tier cannot be used.
 #[derive(Debug)]
 pub enum TierError {
@@ -42,31 +46,8 @@ pub enum TierError {
         /// What kind of file system that is, and so what makes room.
         place: Place,
     },
-    /// Another process, or requests of a killed one, hold the tier.
-    HeldBy {
-        /// The tier that is held.
-        path: PathBuf,
-        /// Who holds it, as far as /proc tells.
-        holder: HolderDescription,
-        /// How long its lock was waited for.
-        waited: Duration,
-    },
-    /// The tier is of the wrong size or kind.
-    Unusable {
-        /// The tier that was refused.
-        path: PathBuf,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// A system call failed.
-    Failed {
-        /// What was attempted, in words that stand before the path.
-        attempted: &'static str,
-        /// The tier that it was attempted on.
-        path: PathBuf,
-        /// What the system call said.
-        error: io::Error,
-    },
+    /// Anything else that keeps a file from being used.
+    File(FileError),
 }
 
 impl fmt::Display for TierError {
@@ -98,17 +79,7 @@ impl fmt::Display for TierError {
                 }
                 write!(f, ", or choose a smaller tier by `--tier-size`")
             }
-            TierError::HeldBy { path, holder, waited } => write!(
-                f,
-                "cannot use the tier {}: it is still locked by {holder} after {:.1} s; stop that process, or wait for \
-                 its last requests to end",
-                path.display(),
-                waited.as_secs_f64()
-            ),
-            TierError::Unusable { path, reason } => write!(f, "cannot use the tier {}: {reason}", path.display()),
-            TierError::Failed { attempted, path, error } => {
-                write!(f, "cannot {attempted} the tier {}: {error}", path.display())
-            }
+            TierError::File(error) => error.fmt(f),
         }
     }
 }
@@ -118,13 +89,17 @@ impl std::error::Error for TierError {}
 
 fn failed(attempted: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TierError {
     let path = path.to_owned();
-    move |error| TierError::Failed { attempted, path, error }
+    move |error| TierError::File(FileError::failed(WHAT, &path, attempted, error))
+}
+
+fn unusable(path: &Path, reason: impl Into<String>) -> TierError {
+    TierError::File(FileError::unusable(WHAT, path, reason))
 }
 
 fn lock(file: &File, path: &Path, timeout: Duration) -> Result<(), TierError> {
     match await_lock(file, timeout).map_err(failed("lock", path))? {
         LockAttempt::Locked => Ok(()),
-        LockAttempt::HeldBy(holder) => Err(TierError::HeldBy { path: path.to_owned(), holder, waited: timeout }),
+        LockAttempt::HeldBy(holder) => Err(TierError::File(FileError::held_by(WHAT, path, holder, timeout))),
     }
 }
 
@@ -132,7 +107,7 @@ fn check_length(path: &Path, length: u64) -> Result<(), TierError> {
     let blocks = length / TIER_BLOCK_BYTES as u64;
     if length == 0 || !length.is_multiple_of(TIER_BLOCK_BYTES as u64) || blocks > u64::from(u32::MAX) {
         let reason = format!("{length} bytes is not a whole number of 4 KiB blocks between 1 and 2^32");
-        return Err(TierError::Unusable { path: path.to_owned(), reason });
+        return Err(unusable(path, reason));
     }
     Ok(())
 }
@@ -235,8 +210,8 @@ fn existing_length(path: &Path, file: &File, kind: FileKind) -> Result<u64, Tier
     let length = length - length % TIER_BLOCK_BYTES as u64;
     let length = length.min(u64::from(u32::MAX) * TIER_BLOCK_BYTES as u64);
     if length == 0 {
-        let reason = "it is shorter than one block, so no tier was ever completed here".into();
-        return Err(TierError::Unusable { path: path.to_owned(), reason });
+        let reason = "it is shorter than one block, so no tier was ever completed here";
+        return Err(unusable(path, reason));
     }
     Ok(length)
 }
@@ -275,7 +250,7 @@ impl MemoryTier {
                 wants + 256,
                 wants + 256
             );
-            return Err(TierError::Unusable { path: path.to_owned(), reason });
+            return Err(unusable(path, reason));
         }
         let made = create_file(path, length, lock_timeout)?;
         let mapped = made.file.try_clone().map_err(failed("share", path)).and_then(|file| {
@@ -299,7 +274,7 @@ impl MemoryTier {
         let path = held.path();
         if held.kind().map_err(failed("open", path))? != FileKind::Regular {
             let reason = "a memory tier is a file, and this is a device".to_owned();
-            return Err(TierError::Unusable { path: path.to_owned(), reason });
+            return Err(unusable(path, reason));
         }
         let file = held.open(true, 0).map_err(failed("open", path))?;
         lock(&file, path, lock_timeout)?;
@@ -442,7 +417,7 @@ impl FlashTier {
                 let has = u64::from(tier.blocks) * TIER_BLOCK_BYTES as u64;
                 let reason =
                     format!("the device has {has} bytes and not the {length} asked for; choose a smaller tier");
-                return Err(TierError::Unusable { path: path.to_owned(), reason });
+                return Err(unusable(path, reason));
             }
             // File systems, partition tables, RAID and LVM labels, and tiers: all leave traces within the first MiB.
             let mut head = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
@@ -453,7 +428,7 @@ impl FlashTier {
                      bs=1M count=1 conv=fsync`",
                     path.display()
                 );
-                return Err(TierError::Unusable { path: path.to_owned(), reason });
+                return Err(unusable(path, reason));
             }
             tier.blocks = (length / TIER_BLOCK_BYTES as u64) as u32;
             return Ok(tier);
@@ -509,7 +484,7 @@ impl FlashTier {
         // These uses do not end by themselves: nothing to wait for.
         if let Some(user) = crate::backing::user_of(held) {
             let reason = format!("it is {user}; end that use, or choose another place");
-            return Err(TierError::Unusable { path: path.to_owned(), reason });
+            return Err(unusable(path, reason));
         }
         let start = std::time::Instant::now();
         let file = loop {
@@ -519,7 +494,7 @@ impl FlashTier {
                     if start.elapsed() >= lock_timeout {
                         let reason = "the device is claimed by a mount, swap, a device mapper or RAID device, or another \
                                       process; end that use, or choose another device";
-                        return Err(TierError::Unusable { path: path.to_owned(), reason: reason.into() });
+                        return Err(unusable(path, reason));
                     }
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -615,6 +590,7 @@ impl Tier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_error::FileProblem;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -651,7 +627,7 @@ mod tests {
         let path = folder.path().join("tier");
         let tier = MemoryTier::create(&path, 64 * 4096, SECOND).unwrap();
         let error = MemoryTier::open(&path, Duration::from_millis(50)).unwrap_err();
-        assert!(matches!(error, TierError::HeldBy { .. }));
+        assert!(matches!(error, TierError::File(FileError { problem: FileProblem::HeldBy { .. }, .. })));
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         let arena = crate::arena::Arena::within(tier.mapping().clone(), 4096, 4);
         drop(tier);
@@ -671,7 +647,10 @@ mod tests {
         assert_eq!(heard, [PREWRITE_BYTES as u64, length]);
         assert_eq!(u64::from(tier.blocks()), length / 4096);
         assert!(std::fs::read(&path).unwrap().iter().all(|&b| b == 0));
-        assert!(matches!(FlashTier::open(&path, Duration::ZERO).unwrap_err(), TierError::HeldBy { .. }));
+        assert!(matches!(
+            FlashTier::open(&path, Duration::ZERO).unwrap_err(),
+            TierError::File(FileError { problem: FileProblem::HeldBy { .. }, .. })
+        ));
         drop(tier);
         assert_eq!(FlashTier::open(&path, SECOND).unwrap().superblock_bytes().unwrap(), [0; 4096]);
     }

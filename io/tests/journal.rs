@@ -9,8 +9,8 @@ use forebay_core::types::*;
 use forebay_io::clock::until;
 use forebay_io::journal::{self, AreaState, JournalError, ReplayReport, ReplayRequest, TierWord, Verdict};
 use forebay_io::{
-    Backing, BackingOptions, Completion, Executed, FlashTier, Journal, LockAttempt, ModeChoice, Reactor, Tier,
-    VolumeIo, now,
+    Backing, BackingOptions, Completion, Executed, FileError, FileProblem, FlashTier, Journal, LockAttempt, ModeChoice,
+    Reactor, Tier, VolumeIo, now,
 };
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -547,7 +547,10 @@ fn a_journal_cut_off_anywhere_is_refused_and_nothing_is_touched() {
             let cut = &whole[..blocks * TIER_BLOCK_BYTES + more];
             std::fs::write(&path, cut).unwrap();
             let error = replay_with(folder.path(), &request(), "").unwrap_err();
-            assert!(matches!(error, JournalError::Unusable { .. }), "{error}");
+            assert!(
+                matches!(error, JournalError::File(FileError { problem: FileProblem::Unusable(_), .. })),
+                "{error}"
+            );
             assert!(journal::inspect(&path).is_err());
             assert_eq!(std::fs::read(&path).unwrap(), cut);
         }
@@ -639,7 +642,7 @@ fn a_replay_cut_off_at_any_operation_is_finished_by_the_next() {
             let end = replay_with(folder.path(), &request(), &format!("faulty:gone_after={cuts}:"));
             match &end {
                 Ok(report) => assert!(matches!(report.verdict, Verdict::Apply(_))),
-                Err(JournalError::Failed { .. }) => {}
+                Err(JournalError::File(FileError { problem: FileProblem::Failed { .. }, .. })) => {}
                 Err(error) => panic!("{error}"),
             }
             replay_with(folder.path(), &request(), "").unwrap();
@@ -664,7 +667,10 @@ fn errors_of_the_backing_leave_the_batch_in_the_journal() {
         let folder = folder_with([&batch.encoded(0), &[]]);
         let journal = std::fs::read(journal_of(folder.path())).unwrap();
         let error = replay_with(folder.path(), &request(), &format!("faulty:{wrappers}:")).unwrap_err();
-        assert!(matches!(error, JournalError::Failed { .. }), "{wrappers}: {error}");
+        assert!(
+            matches!(error, JournalError::File(FileError { problem: FileProblem::Failed { .. }, .. })),
+            "{wrappers}: {error}"
+        );
         assert_eq!(std::fs::read(journal_of(folder.path())).unwrap(), journal, "{wrappers}");
         replay_with(folder.path(), &request(), "").unwrap();
         assert!(image(folder.path()) == after(&[&batch]), "{wrappers}");
@@ -734,7 +740,10 @@ fn a_locked_journal_is_waited_for() {
     let other = std::fs::File::options().read(true).write(true).open(journal_of(folder.path())).unwrap();
     assert_eq!(forebay_io::lock::try_lock(&other).unwrap(), LockAttempt::Locked);
     let hurried = ReplayRequest { lock_timeout: StdDuration::from_millis(30), ..request() };
-    assert!(matches!(replay_with(folder.path(), &hurried, ""), Err(JournalError::HeldBy { .. })));
+    assert!(matches!(
+        replay_with(folder.path(), &hurried, ""),
+        Err(JournalError::File(FileError { problem: FileProblem::HeldBy { .. }, .. }))
+    ));
     assert!(image(folder.path()) == old_image());
     let releaser = std::thread::spawn(move || {
         std::thread::sleep(StdDuration::from_millis(50));

@@ -5,8 +5,8 @@ use forebay_core::format::{Superblock, TierLayout, Version};
 use forebay_core::types::*;
 use forebay_io::clock::until;
 use forebay_io::{
-    Backing, BackingOptions, Completion, Executed, LockAttempt, MemoryTier, ModeChoice, OpenError, Reactor, Tier,
-    VolumeIo, backing_socket_volume, now, volume_of,
+    Backing, BackingOptions, Completion, Executed, FileError, FileProblem, LockAttempt, MemoryTier, ModeChoice,
+    OpenError, Reactor, Tier, VolumeIo, backing_socket_volume, now, volume_of,
 };
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -884,7 +884,7 @@ fn exports_that_cannot_hold_a_volume_are_refused_with_what_to_do() {
     drop(server);
     let nobody = format!("nbd+unix:///?socket={}", folder.path().join("nobody").display());
     match Backing::open(&nobody, BackingOptions::default()).unwrap_err() {
-        OpenError::Failed { attempted: "connect to", error, .. } => {
+        OpenError::File(FileError { problem: FileProblem::Failed { attempted: "connect to", error }, .. }) => {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound)
         }
         other => panic!("{other}"),
@@ -954,7 +954,7 @@ fn an_export_whose_flush_fails_is_not_opened() {
     let server =
         Server::nbdkit(folder.path(), &[&["eval", read, "can_write=exit 0", "pwrite=exit 0"], &failing[..]].concat());
     match Backing::open(&server.uri(), BackingOptions::default()) {
-        Err(error @ OpenError::Failed { attempted: "flush", .. }) => {
+        Err(error @ OpenError::File(FileError { problem: FileProblem::Failed { attempted: "flush", .. }, .. })) => {
             assert!(error.to_string().contains("cannot flush the backing"), "{error}");
         }
         other => panic!("{other:?}"),

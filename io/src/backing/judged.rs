@@ -10,8 +10,9 @@
 //! folder's by the path that was given: what lies beside an image (its marker) goes there.
 
 use super::{
-    Backing, BackingOptions, BackingSpec, Device, Held, OpenError, Target, create_sparse, open_file, open_nbd,
+    Backing, BackingOptions, BackingSpec, Device, Held, OpenError, Target, WHAT, create_sparse, open_file, open_nbd,
 };
+use crate::file_error::FileError;
 use crate::folder::{Folder, Held as HeldFile};
 use crate::stats::DeviceStats;
 use std::ffi::OsString;
@@ -80,7 +81,7 @@ pub fn judge_path(path: &Path, judge: Judge<'_>) -> Result<(), OpenError> {
 fn find(spec: &str, path: &Path, to_be_made: bool, judge: Judge<'_>) -> Result<Found, OpenError> {
     let failed = |attempted, error: io::Error| match error.kind() {
         io::ErrorKind::NotFound if !to_be_made => OpenError::Missing { path: path.to_owned() },
-        _ => OpenError::Failed { attempted, path: path.to_owned(), error },
+        _ => OpenError::File(FileError::failed(WHAT, path, attempted, error)),
     };
     let refused = |reason| OpenError::Refused { spec: spec.to_owned(), reason };
     // What lies beside an image goes by the path as it was given.

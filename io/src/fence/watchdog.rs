@@ -4,8 +4,8 @@
 //! - To look at a device does not begin its timer: that is done by way of sysfs, for to open it is what begins it.
 //! - It is given back disarmed only by [`Watchdog::disarm`]. Dropped in any other way, or with its process, it goes on counting.
 
+use crate::file_error::FileError;
 use forebay_core::types::Duration;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -24,42 +24,8 @@ const KEEP_ALIVE: libc::c_ulong = request(2, 5);
 const SET_TIMEOUT: libc::c_ulong = request(3, 6);
 const GET_TIMEOUT: libc::c_ulong = request(2, 7);
 
-/// Why a watchdog cannot be used.
-#[derive(Debug)]
-pub enum WatchdogError {
-    /// It is none, or none that helps.
-    Unusable {
-        /// What was to be the watchdog.
-        path: PathBuf,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// A system call failed.
-    Failed {
-        /// What was attempted, in words that stand before the path.
-        attempted: &'static str,
-        /// The device that it was attempted on.
-        path: PathBuf,
-        /// What the system call said.
-        error: io::Error,
-    },
-}
-
-impl fmt::Display for WatchdogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WatchdogError::Unusable { path, reason } => {
-                write!(f, "cannot use the watchdog {}: {reason}", path.display())
-            }
-            WatchdogError::Failed { attempted, path, error } => {
-                write!(f, "cannot {attempted} the watchdog {}: {error}", path.display())
-            }
-        }
-    }
-}
-
-// What a system call said is part of the text.
-impl std::error::Error for WatchdogError {}
+/// What errors call it.
+const WHAT: &str = "the watchdog";
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,13 +43,9 @@ pub struct Looked {
 }
 
 /// Looks at a device without opening it.
-pub fn look(path: &Path) -> Result<Looked, WatchdogError> {
-    let unusable = |reason: String| WatchdogError::Unusable { path: path.to_owned(), reason };
-    let resolved = path.canonicalize().map_err(|error| WatchdogError::Failed {
-        attempted: "find",
-        path: path.to_owned(),
-        error,
-    })?;
+pub fn look(path: &Path) -> Result<Looked, FileError> {
+    let unusable = |reason: String| FileError::unusable(WHAT, path, reason);
+    let resolved = path.canonicalize().map_err(|error| FileError::failed(WHAT, path, "find", error))?;
     let name = resolved.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     // The first one has a second name, which sysfs does not know.
     let name = if name == "watchdog" { "watchdog0" } else { name };
@@ -121,17 +83,13 @@ pub struct Watchdog {
 
 impl Watchdog {
     /// Begins its timer, or goes on with one that a killed process has left.
-    pub fn arm(path: &Path, timeout_s: u32) -> Result<Watchdog, WatchdogError> {
+    pub fn arm(path: &Path, timeout_s: u32) -> Result<Watchdog, FileError> {
         look(path)?;
         let file = File::options().write(true).open(path).map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => WatchdogError::Unusable {
-                path: path.to_owned(),
-                reason: "another process has it open. systemd does where RuntimeWatchdogSec is set: set \
+            Some(libc::EBUSY) => FileError::unusable(WHAT, path, "another process has it open. systemd does where RuntimeWatchdogSec is set: set \
                          RuntimeWatchdogSec=off and RebootWatchdogSec=off in /etc/systemd/system.conf and say `systemctl \
-                         daemon-reexec`, or name another watchdog of this machine"
-                    .to_owned(),
-            },
-            Some(_) | None => WatchdogError::Failed { attempted: "open", path: path.to_owned(), error },
+                         daemon-reexec`, or name another watchdog of this machine"),
+            Some(_) | None => FileError::failed(WHAT, path, "open", error),
         })?;
         let mut watchdog = Watchdog { file, path: path.to_owned(), timeout: Duration(0) };
         match watchdog.set_timeout(timeout_s) {
@@ -144,7 +102,7 @@ impl Watchdog {
         }
     }
 
-    fn set_timeout(&mut self, timeout_s: u32) -> Result<(), WatchdogError> {
+    fn set_timeout(&mut self, timeout_s: u32) -> Result<(), FileError> {
         self.control("set the timeout of", SET_TIMEOUT, timeout_s)?;
         // What the hardware has made of it counts, and not what was asked for.
         let seconds = self.control("ask for the timeout of", GET_TIMEOUT, 0)?;
@@ -158,34 +116,30 @@ impl Watchdog {
     }
 
     /// Its timer begins anew: the machine is not reset before another timeout is over.
-    pub fn feed(&self) -> Result<(), WatchdogError> {
+    pub fn feed(&self) -> Result<(), FileError> {
         self.control("feed", KEEP_ALIVE, 0).map(drop)
     }
 
     /// Ends its timer, where that is possible.
-    pub fn disarm(mut self) -> Result<(), WatchdogError> {
+    pub fn disarm(mut self) -> Result<(), FileError> {
         let nowayout = look(&self.path)?.nowayout;
         if nowayout {
-            return Err(WatchdogError::Unusable {
-                path: self.path,
-                reason: "its timer cannot be ended (nowayout): it resets this machine unless something feeds it"
-                    .to_owned(),
-            });
+            return Err(FileError::unusable(
+                WHAT,
+                &self.path,
+                "its timer cannot be ended (nowayout): it resets this machine unless something feeds it",
+            ));
         }
-        self.file.write_all(b"V").map_err(|error| WatchdogError::Failed {
-            attempted: "disarm",
-            path: self.path.clone(),
-            error,
-        })
+        self.file.write_all(b"V").map_err(|error| FileError::failed(WHAT, &self.path, "disarm", error))
     }
 
-    fn control(&self, attempted: &'static str, request: libc::c_ulong, argument: u32) -> Result<u32, WatchdogError> {
+    fn control(&self, attempted: &'static str, request: libc::c_ulong, argument: u32) -> Result<u32, FileError> {
         let mut value = argument;
         // SAFETY: each of these requests reads and writes one int, which lives through the call.
         let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request as _, &raw mut value) };
         match result {
             0 => Ok(value),
-            _ => Err(WatchdogError::Failed { attempted, path: self.path.clone(), error: io::Error::last_os_error() }),
+            _ => Err(FileError::failed(WHAT, &self.path, attempted, io::Error::last_os_error())),
         }
     }
 }

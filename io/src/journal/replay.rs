@@ -11,7 +11,7 @@
 //!   a part of it reaches the backing: else a loss of power could leave a part of it without the rest.
 //! - Whatever fails on the way leaves the batch in the journal: the next replay begins from the start, and ends the same.
 
-use super::{Journal, JournalError, byte_of, failed, is_newer, open_locked, read_superblock, unusable};
+use super::{Journal, JournalError, byte_of, failed, failed_at, is_newer, open_locked, read_superblock, unusable};
 use crate::backing::Backing;
 use crate::backing::faulty::{DeviceOperation, Fate};
 use crate::buffers::Buffers;
@@ -130,8 +130,8 @@ impl ReplayReport {
 
 /// What a journal holds. Reads only and takes no lock, so what a running daemon is writing looks incomplete.
 pub fn inspect(path: &Path) -> Result<ReplayReport, JournalError> {
-    let file = folder::open_file(path).map_err(failed("open the journal", path))?;
-    let file = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at the journal", path))?;
+    let file = folder::open_file(path).map_err(failed("open", path))?;
+    let file = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at", path))?;
     let (report, _) = look(&mut JournalReader { file: Arc::new(file), wrappers: None }, None, None)?;
     Ok(report)
 }
@@ -149,8 +149,8 @@ pub fn replay(path: &Path, request: &ReplayRequest, backing: &mut Backing) -> Re
 
 /// Writes the batch of a journal, if it belongs into the image, into a copy of the image. The journal is only read.
 pub fn copy_into(path: &Path, request: &ReplayRequest, copy: &mut Backing) -> Result<ReplayReport, JournalError> {
-    let file = folder::open_file(path).map_err(failed("open the journal", path))?;
-    let file = DeviceFile::buffered(file, path, "it is only read").map_err(failed("look at the journal", path))?;
+    let file = folder::open_file(path).map_err(failed("open", path))?;
+    let file = DeviceFile::buffered(file, path, "it is only read").map_err(failed("look at", path))?;
     let mut journal = JournalReader { file: Arc::new(file), wrappers: Some(copy) };
     let (report, chosen) = look(&mut journal, Some(&request.volume), request.tier)?;
     if let (Verdict::Apply(_), Some(chosen)) = (report.verdict, &chosen) {
@@ -206,9 +206,8 @@ impl Replay {
                 AreaState::Empty => {}
                 AreaState::Incomplete { .. } | AreaState::Complete(_) => {
                     let zeros = AlignedBuffer::new(TIER_BLOCK_BYTES);
-                    write(backing, &self.file, byte_of(area.into()), &zeros)
-                        .map_err(failed("erase the journal", path))?;
-                    sync(backing, &self.file).map_err(failed("sync the journal", path))?;
+                    write(backing, &self.file, byte_of(area.into()), &zeros).map_err(failed("erase", path))?;
+                    sync(backing, &self.file).map_err(failed("sync", path))?;
                 }
             }
         }
@@ -227,10 +226,10 @@ fn make_durable(journal: &mut JournalReader<'_>, chosen: &Chosen) -> Result<(), 
         let piece = (blocks - done).min(VERIFY_BLOCKS);
         let at = u64::from(chosen.area) + done as u64;
         let bytes = journal.read(at, piece)?;
-        write(journal.backing(), &file, byte_of(at), &bytes).map_err(failed("write again the journal", &path))?;
+        write(journal.backing(), &file, byte_of(at), &bytes).map_err(failed("write again", &path))?;
         done += piece;
     }
-    sync(journal.backing(), &file).map_err(failed("sync the journal", &path))
+    sync(journal.backing(), &file).map_err(failed("sync", &path))
 }
 
 /// A complete batch and where it lies.
@@ -258,7 +257,7 @@ impl JournalReader<'_> {
             Some(backing) => read(backing, &self.file, byte_of(at), &mut buffer),
             None => self.file.read_now(byte_of(at), &mut buffer),
         };
-        result.map_err(failed("read the journal", self.file.path()))?;
+        result.map_err(failed("read", self.file.path()))?;
         Ok(buffer)
     }
 }
@@ -447,7 +446,11 @@ fn apply(journal: &mut JournalReader<'_>, request: &ReplayRequest, chosen: &Chos
         }
         at += data.len() as u64;
         let backing = journal.backing();
-        write_window(backing, backing.align(), sectors, &payload).map_err(failed("replay the journal into", &image))?;
+        write_window(backing, backing.align(), sectors, &payload).map_err(failed_at(
+            "the image",
+            "replay the journal into",
+            &image,
+        ))?;
         if let Some((offset, length, hole, end)) = range {
             let mut zeroed = Ok(());
             if length > 0 {
@@ -459,10 +462,10 @@ fn apply(journal: &mut JournalReader<'_>, request: &ReplayRequest, chosen: &Chos
                 let tail = Sectors { block: BlockIndex::of_byte(end), mask, payload: None };
                 zeroed = zeroed.and_then(|()| write_window(backing, backing.align(), vec![tail], &[]));
             }
-            zeroed.map_err(failed("replay the journal into", &image))?;
+            zeroed.map_err(failed_at("the image", "replay the journal into", &image))?;
         }
     }
-    sync(journal.backing(), &image_file).map_err(failed("sync the backing", &image))
+    sync(journal.backing(), &image_file).map_err(failed_at("the backing", "sync", &image))
 }
 
 /// The sectors of a block that lie in the volume.
@@ -476,7 +479,7 @@ fn check_bounds(journal: &mut JournalReader<'_>, volume_bytes: u64, batch: &Jour
     let path = journal.file.path().to_owned();
     let backing = journal.backing();
     let image = image_file(backing);
-    let has = backing.size().map_err(failed("read the size of the backing", image.path()))?;
+    let has = backing.size().map_err(failed_at("the backing", "read the size of", image.path()))?;
     if volume_bytes > has || !volume_bytes.is_multiple_of(SECTOR_BYTES) {
         let reason = format!(
             "its volume has {volume_bytes} bytes and the image {} has {has}: the image was cut off; bring back the \

@@ -3,6 +3,7 @@
 use super::replay::{Sectors, write_window};
 use super::*;
 use crate::backing::{Backing, BackingOptions};
+use crate::file_error::FileProblem;
 use forebay_core::types::{BlockIndex, SectorMask};
 
 const VOLUME: [u8; 16] = *b"\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f";
@@ -70,7 +71,10 @@ fn a_journal_is_reserved_found_again_and_removed() {
     assert_eq!(Journal::open(&path, &VOLUME, SECOND).unwrap().blocks(), 128);
     remove(&path, &VOLUME).unwrap();
     assert!(!path.exists());
-    assert!(matches!(Journal::open(&path, &VOLUME, SECOND), Err(JournalError::Failed { .. })));
+    assert!(matches!(
+        Journal::open(&path, &VOLUME, SECOND),
+        Err(JournalError::File(FileError { problem: FileProblem::Failed { .. }, .. }))
+    ));
 }
 
 #[test]
@@ -129,7 +133,10 @@ fn lengths_follow_the_volume_and_impossible_ones_make_nothing() {
     for bytes in [0, 8192, 16384 + 4096, 16 << 30] {
         let (folder, path) = place();
         assert!(
-            matches!(Journal::create(&path, &VOLUME, bytes, SECOND), Err(JournalError::Unusable { .. })),
+            matches!(
+                Journal::create(&path, &VOLUME, bytes, SECOND),
+                Err(JournalError::File(FileError { problem: FileProblem::Unusable(_), .. }))
+            ),
             "{bytes}"
         );
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
