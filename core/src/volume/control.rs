@@ -47,6 +47,8 @@ pub(super) struct ControlState {
     /// The backing is kept complete, or on the way to it: writes go through until a release.
     keep_through: bool,
     stopping: Option<ControlId>,
+    /// A stop was to empty the log first, and the tier has failed.
+    drain_failed: bool,
     /// When a stop gives up on requests that wait for the backing.
     abandon_at: Instant,
     /// How long the log may take to drain ([`VolumeConfig::drain_max`]).
@@ -67,6 +69,7 @@ impl ControlState {
             hold: Hold::No,
             keep_through: false,
             stopping: None,
+            drain_failed: false,
             abandon_at: now,
             drain_max,
             resize: None,
@@ -402,7 +405,12 @@ impl Volume {
     pub(super) fn settle_control(&mut self) {
         self.settle_policy();
         if let Some(goal) = self.control.goal {
-            if self.tier.has_failed() {
+            if self.tier.has_failed() && goal.then == Then::Stop {
+                // What waits is answered first, as with a stop without a drain.
+                self.control.goal = None;
+                self.control.drain_failed = true;
+                self.begin_stop(goal.id);
+            } else if self.tier.has_failed() {
                 self.control.goal = None;
                 self.finish_goal(goal, Err(ControlError::TierFailed));
             } else if self.is_destaged(&goal) && self.in_order_to(goal.then) {
@@ -424,7 +432,8 @@ impl Volume {
                 self.phase = Phase::Stopped;
                 // What a failed tier was not synced for, a power cut still takes.
                 let synced = self.flash.as_ref().is_none_or(|flash| flash.batch_held == flash.batch_synced);
-                self.answer_control(id, if synced { Ok(()) } else { Err(ControlError::TierFailed) });
+                let is_well = synced && !self.control.drain_failed;
+                self.answer_control(id, if is_well { Ok(()) } else { Err(ControlError::TierFailed) });
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::stand::*;
 use forebay_core::api::*;
 use forebay_core::format::TierKind;
-use forebay_core::status::Phase;
+use forebay_core::status::{ControlError, Phase};
 use forebay_core::types::*;
 
 /// A volume whose tier has not answered its writes of the log yet.
@@ -225,26 +225,29 @@ fn a_stop_answers_reads_that_wait_for_a_tier_that_does_not_answer() {
     assert_eq!(slow.life.phase(), Phase::Stopped);
 }
 
-/// Found by the simulation (seed 771133406): the stop was over at once, and the write was never answered.
+/// Found by the simulation (seed 771133406) and by a reader: the stop was over at once, and the write was never answered.
 #[test]
 fn a_stop_after_the_tier_has_failed_answers_a_write_that_waits_for_the_backing() {
-    let mut life = Life::first(TierKind::Flash);
-    life.volume.handle(Instant(life.now), Event::BackingReady);
-    life.run();
-    life.backing_hangs = true;
-    // The rest of the sector is read first.
-    let mut waiting = life.write_request(5, 1, 11);
-    let Request::Write { length, .. } = &mut waiting else { unreachable!("it was made just now") };
-    *length = 100;
-    life.volume.handle(Instant(life.now), Event::Request { id: RequestId(1000), request: waiting });
-    assert!(life.run().is_empty());
-    life.tier_answer = Outcome::Failed(IoError::Failed);
-    let lost = life.write_request(7, 1, 12);
-    assert!(life.request(lost).is_err(), "the tier fails");
-    let stop = Event::Control { id: ControlId(1), command: Control::Stop { drain: false } };
-    life.volume.handle(Instant(life.now), stop);
-    assert!(life.run().is_empty() && life.answers.is_empty(), "a stop waits for requests, for so long");
-    life.now += forebay_core::volume::STOP_PATIENCE.0;
-    assert_eq!(life.run(), [(RequestId(1000), Err(RequestError::Shutdown))]);
-    assert_eq!((life.phase(), life.answers.len()), (Phase::Stopped, 1));
+    for drain in [false, true] {
+        let mut life = Life::first(TierKind::Flash);
+        life.volume.handle(Instant(life.now), Event::BackingReady);
+        life.run();
+        life.backing_hangs = true;
+        // The rest of the sector is read first.
+        let mut waiting = life.write_request(5, 1, 11);
+        let Request::Write { length, .. } = &mut waiting else { unreachable!("it was made just now") };
+        *length = 100;
+        life.volume.handle(Instant(life.now), Event::Request { id: RequestId(1000), request: waiting });
+        assert!(life.run().is_empty());
+        life.tier_answer = Outcome::Failed(IoError::Failed);
+        let lost = life.write_request(7, 1, 12);
+        assert!(life.request(lost).is_err(), "the tier fails");
+        let stop = Event::Control { id: ControlId(1), command: Control::Stop { drain } };
+        life.volume.handle(Instant(life.now), stop);
+        assert!(life.run().is_empty() && life.answers.is_empty(), "a stop waits for requests, for so long");
+        life.now += forebay_core::volume::STOP_PATIENCE.0;
+        assert_eq!(life.run(), [(RequestId(1000), Err(RequestError::Shutdown))]);
+        let expected = if drain { Err(ControlError::TierFailed) } else { Ok(()) };
+        assert_eq!((life.phase(), &life.answers[..]), (Phase::Stopped, &[expected][..]));
+    }
 }

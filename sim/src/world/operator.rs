@@ -100,13 +100,15 @@ impl World {
                 self.coverage.see("volume grown");
             }
             (Control::Stop { drain }, Ok(())) => self.stopped(*drain),
+            (Control::Stop { .. }, Err(_)) => {
+                let stopped = self.node.volume.as_ref().is_some_and(|v| v.status(self.clock()).phase == Phase::Stopped);
+                let answered = self.node.open.values().all(|o| o.hung_up);
+                assert!(!stopped || answered, "stopped in vain with requests open: {}", self.unfinished());
+            }
             // A release that came before its end; its own answer follows.
             (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.node.keeping = true,
             (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
-            | (
-                Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_) | Control::Stop { .. },
-                Err(_),
-            ) => {}
+            | (Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_), Err(_)) => {}
         }
     }
 
