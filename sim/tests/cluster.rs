@@ -62,8 +62,10 @@ const REACH: [u64; 4] = [166, 225, 231, 306];
 /// to answer for what the backing has in the others, of which it had never been sent what is newer (3020000445); what a fence had
 /// aborted was fetched from the arena of a killed owner and landed all the same (251, 4000000131, 4020000997); a window had a part of
 /// a block, which the next owner wrote once more as a whole, and the check knew only of the part (5020000800); compaction moved each
-/// record in a batch of its own, whose segments were full of headers and compacted again, for ever (10000100138).
-const FOUND_RESTLESS: [u64; 6] = [251, 3_020_000_445, 4_000_000_131, 4_020_000_997, 5_020_000_800, 10_000_100_138];
+/// record in a batch of its own, whose segments were full of headers and compacted again, for ever (10000100138);
+/// who steps down asked to be called for streams that it does not look at any more, at once and for ever (771128699).
+const FOUND_RESTLESS: [u64; 7] =
+    [251, 771_128_699, 3_020_000_445, 4_000_000_131, 4_020_000_997, 5_020_000_800, 10_000_100_138];
 /// A migrating seed that found something once: a client was gone, and its write waited for the answer of a former owner, at what the check of
 /// frames took for rest.
 const FOUND_MIGRATING: u64 = 76_783_001_584;

@@ -377,6 +377,9 @@ impl Volume {
         }
         if cfg!(debug_assertions) {
             self.validate_positions();
+            // Whoever drives it would call again at once, for ever.
+            let due = self.poll_timeout();
+            assert!(due.is_none_or(|at| at > now), "due at {due:?}, and it is {now:?}: {:?}", self.phase);
         }
     }
 
@@ -443,6 +446,8 @@ impl Volume {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Recovering | Phase::Following | Phase::Stopped | Phase::Refused(_) => None,
+            // Nothing but the end of what is under way is waited for.
+            _ if self.replication.own_role.is_stepping_down() => None,
             Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];

@@ -552,11 +552,14 @@ impl World {
         }
         for (i, node) in self.each_node() {
             text += &format!(
-                "\nnode {i}: {} requests open, {} coming, {} commands, {} operations",
+                "\nnode {i}: {} requests open, {} coming, {} commands, {} operations; its clock shows {:?}, due {:?} and {:?}",
                 node.open.len(),
                 node.coming.len(),
                 node.controls.len(),
-                node.ops.len()
+                node.ops.len(),
+                node.clock.shows(self.now),
+                node.volume.as_ref().and_then(Volume::poll_timeout),
+                node.part.timeout(),
             );
             if let Some(volume) = &node.volume {
                 let status = volume.status(node.clock.shows(self.now));
