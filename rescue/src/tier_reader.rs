@@ -139,11 +139,6 @@ impl TierReader {
                 Err(reason) => damage.push(Damage { byte: byte_of(place), reason: reason.to_owned() }),
             }
         }
-        if found.is_empty() {
-            let reason = "neither checkpoint is valid: nothing says what the backing has, and a start refuses the tier"
-                .to_owned();
-            damage.push(Damage { byte: byte_of(TierBlock(1)), reason });
-        }
         found.sort_by_key(|c| std::cmp::Reverse(c.sequence));
         found
     }
@@ -163,6 +158,11 @@ impl TierReader {
             });
         }
         let checkpoints = self.checkpoints(&superblock, &mut damage);
+        if checkpoints.is_empty() {
+            let reason = "neither checkpoint is valid: nothing says what the backing has, and a start refuses the tier"
+                .to_owned();
+            damage.push(Damage { byte: byte_of(TierBlock(1)), reason });
+        }
         let mut content = TierContent {
             superblock,
             checkpoints,
