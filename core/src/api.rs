@@ -107,7 +107,7 @@ pub enum Control {
     /// [`crate::STOP_PATIENCE`], they are abandoned. Each is answered by [`RequestError::Shutdown`], which leaves open
     /// whether it took effect; a write that is in the log does so at the next start. After the answer to this command
     /// nothing is done any more, whatever operations are still under way. Fails when the tier has failed with something in its log
-    /// that was not synced: a power cut may still take that.
+    /// that was not synced, which a power cut may still take; with a drain also when the tier has failed before the log was empty.
     Stop {
         /// Destage everything first and mark the tier clean.
         drain: bool,
