@@ -26,6 +26,9 @@ const GET_TIMEOUT: libc::c_ulong = request(2, 7);
 
 /// What errors call it.
 const WHAT: &str = "the watchdog";
+const OPEN_ELSEWHERE: &str = "another process has it open. systemd does where RuntimeWatchdogSec is set: set RuntimeWatchdogSec=off \
+                              and RebootWatchdogSec=off in /etc/systemd/system.conf and say `systemctl daemon-reexec`, or name \
+                              another watchdog of this machine";
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +89,7 @@ impl Watchdog {
     pub fn arm(path: &Path, timeout_s: u32) -> Result<Watchdog, FileError> {
         look(path)?;
         let file = File::options().write(true).open(path).map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => FileError::unusable(WHAT, path, "another process has it open. systemd does where RuntimeWatchdogSec is set: set \
-                         RuntimeWatchdogSec=off and RebootWatchdogSec=off in /etc/systemd/system.conf and say `systemctl \
-                         daemon-reexec`, or name another watchdog of this machine"),
+            Some(libc::EBUSY) => FileError::unusable(WHAT, path, OPEN_ELSEWHERE),
             Some(_) | None => FileError::failed(WHAT, path, "open", error),
         })?;
         let mut watchdog = Watchdog { file, path: path.to_owned(), timeout: Duration(0) };
