@@ -347,6 +347,17 @@ fn a_deposed_owner_that_comes_back_after_a_restore_goes_on_with_nothing() {
     deposed_owner_comes_back_after_a_restore_and_hears_nobody(Rules::default());
 }
 
+/// Found by `restored_steps`: the drop that it had decided before the restore was sent to what came after it.
+#[test]
+fn a_deposed_owner_hears_from_the_coordinator_that_it_is_another_one() {
+    deposed_owner_comes_back_to_another_coordinator(Rules::default());
+}
+
+#[test]
+fn a_deposed_owner_that_is_back_waits_for_the_nodes_that_are_back_as_well() {
+    deposed_owner_hears_the_coordinator_before_the_nodes(Rules::default());
+}
+
 /// C6: each rewind has a name of its own.
 #[test]
 fn a_second_restore_is_not_taken_for_one_that_was_settled() {

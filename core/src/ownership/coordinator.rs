@@ -22,6 +22,8 @@ pub(super) struct Coordinator {
     pub(super) change: Option<Change>,
     /// Since when it does not answer.
     pub(super) away_since: Option<Instant>,
+    /// When it answered again after that.
+    pub(super) back_since: Option<Instant>,
     /// A record that is older than what was seen, or another one of the same number (C3).
     pub(super) went_back: Option<Record>,
     /// The same, as the last look has found it (C6).
@@ -162,6 +164,9 @@ impl Ownership {
             // What is compared with is older than what was seen: the record decides.
             self.look_again();
         }
+        if self.awaits_look() {
+            self.want_read();
+        }
         let may_send = self.coordinator.change.as_ref().is_some_and(|change| self.may_send(change));
         let coordinator = &mut self.coordinator;
         if coordinator.open.is_some() || coordinator.retry.is_some_and(|retry| self.now < retry) {
@@ -248,7 +253,9 @@ impl Ownership {
     }
 
     fn answered(&mut self) {
-        self.coordinator.away_since = None;
+        if self.coordinator.away_since.take().is_some() {
+            self.coordinator.back_since = Some(self.now);
+        }
         self.coordinator.looked = self.now;
     }
 

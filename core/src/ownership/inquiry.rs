@@ -3,6 +3,9 @@
 //!
 //! Two things make a node ask: a change of the record that is about to be sent, and a rewind that is not settled. An answer that names a higher number than was seen is taken as seen, which is the veto: what the coordinator
 //! shows is then older than what is known (C3), and nothing is sent.
+//!
+//! The coordinator is asked like the nodes: it may be another one than the one that answered before, and its answer tells. Who did not
+//! reach it was out of reach of the nodes as well, perhaps, and hears them a moment later: until then their silence says nothing.
 
 use super::coordinator::{Change, Stage};
 use super::{CommandError, Effect, Override, Ownership, Role};
@@ -138,16 +141,29 @@ impl Ownership {
             return true;
         }
         let (Some(since), Some(_)) = (self.inquiry.since, self.others()) else { return false };
+        if !self.coordinator.looked_since(since) && !planted!(self, sends_unlooked) {
+            return false;
+        }
         let silent = self.unheard_since(since);
         let patience = self.setup.timing.silence();
         let is_gone =
             |node: &NodeId| self.inquiry.down_since.get(node).is_some_and(|down| self.now >= *down + patience);
         let may_be_silent = if self.inquiry.is_settled() || planted!(self, rewind_waits_for_nobody) {
-            self.now >= since + patience || silent.iter().all(is_gone)
+            let long_back = self.coordinator.back_since.is_none_or(|back| self.now >= back + patience);
+            (long_back || planted!(self, silence_counts_at_once))
+                && (self.now >= since + patience || silent.iter().all(is_gone))
         } else {
             silent.iter().all(|node| self.inquiry.excused.contains(node))
         };
         (silent.is_empty() || may_be_silent) && !self.is_long_ago(since)
+    }
+
+    /// A change waits for the coordinator to answer a question first.
+    pub(super) fn awaits_look(&self) -> bool {
+        let Some(since) = self.inquiry.since.filter(|_| self.coordinator.went_back.is_none()) else { return false };
+        let waits = |change: &Change| change.waits_for_answers() && change.compare.version() >= self.seen;
+        let is_wanted = self.coordinator.change.as_ref().is_some_and(waits);
+        is_wanted && !self.coordinator.looked_since(since) && !planted!(self, sends_unlooked)
     }
 
     /// What was answered then may have changed since.
@@ -232,7 +248,8 @@ impl Ownership {
         };
         let ends = since + timing.silence();
         let stale = ends + timing.silence() + Duration(1);
-        [ends, stale, self.inquiry.again].into_iter().filter(|at| *at > self.now).min()
+        let long_back = self.coordinator.back_since.map(|back| back + timing.silence());
+        [ends, stale, self.inquiry.again].into_iter().chain(long_back).filter(|at| *at > self.now).min()
     }
 
     fn told_rewinds(&self) -> Vec<RewindId> {

@@ -100,6 +100,10 @@ rules! {
     goes_on_unasked,
     /// C5: what another node has seen counts for nothing.
     veto_ignored,
+    /// C5: the coordinator itself is not asked before a change is sent to it.
+    sends_unlooked,
+    /// C5: others are silent for long as soon as the coordinator answers again.
+    silence_counts_at_once,
     /// C6: nobody is told that the coordinator went back.
     rewind_not_told,
     /// C6: of a rewind whose name found no room nothing is remembered.

@@ -264,7 +264,9 @@ impl World {
             Fault::Coordinator => self.coordinator.away_until = self.now + self.random.range(100, 15_000) * MS,
             Fault::WentBack => {
                 let by = self.random.below(self.coordinator.history.len() as u64) as usize;
-                self.go_back(by);
+                if self.go_back(by) && self.random.chance(500_000) {
+                    self.coordinator.identity += 1;
+                }
             }
             // Its process is to hear of it at once: what it serves meanwhile is no fault of it.
             Fault::Backing if self.now < self.nodes[node].paused_until => {}
@@ -341,17 +343,19 @@ impl World {
     }
 
     /// The coordinator is restored from a backup: when it is back, it shows the record of so many changes ago, whichever that
-    /// is. What was under way to it is forgotten.
-    pub fn go_back(&mut self, by: usize) {
-        let Some(at) = self.coordinator.history.len().checked_sub(1 + by) else { return };
-        if self.coordinator.history[at].version() < self.coordinator.record.version() {
-            self.coordinator.go_back_to(at);
+    /// is. What was under way to it is forgotten. False: that is no older one.
+    pub fn go_back(&mut self, by: usize) -> bool {
+        let Some(at) = self.coordinator.history.len().checked_sub(1 + by) else { return false };
+        let is_older = self.coordinator.history[at].version() < self.coordinator.record.version();
+        if is_older {
+            self.coordinator.go_back_to(at, self.now);
             let record = &self.coordinator.record;
             self.tell(|| format!("the coordinator goes back to {record:?}"));
             self.coordinator.away_until = self.coordinator.away_until.max(self.now + RESTORING);
             self.nodes.iter_mut().for_each(|node| node.warned = Default::default());
             self.count("coordinator went back");
         }
+        is_older
     }
 
     /// Faults end, and the operator does what only he can.

@@ -8,6 +8,12 @@ use forebay_core::ownership::*;
 use forebay_core::types::*;
 use std::collections::BTreeSet;
 
+/// A node tries for so many milliseconds to send a change that it has decided: each member of the coordinator, and then it asks again.
+const SENT_WITHIN: u64 = 3_500;
+
+/// What was asked before a change is good for twice 650 ms, by clocks that differ.
+const ASKED_WITHIN: u64 = 1_400 * MS;
+
 /// A transaction on its way.
 #[derive(Clone, Debug)]
 pub struct Transaction {
@@ -21,6 +27,19 @@ pub struct Transaction {
     pub mark: Vec<RewindId>,
     /// The highest that it had seen, or was told of, when it sent it.
     pub known: (Term, Epoch),
+    /// What the coordinator was that its process had heard last, if any, and when it sent it.
+    pub heard: Option<(u64, u64)>,
+}
+
+/// What comes with each answer.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// That it went back, as nodes have written it down there.
+    mark: Vec<RewindId>,
+    /// What it calls itself.
+    identity: u64,
+    /// When the question was sent, by the clock of its node.
+    sent: Instant,
 }
 
 /// The record and what it was.
@@ -34,10 +53,16 @@ pub struct Coordinator {
     pub away_until: u64,
     /// Transactions are answered by nothing, and take effect so many nanoseconds later.
     pub late_by: Option<u64>,
+    /// Transactions of nodes that do not reach it are sent when there is a connection, so many nanoseconds later.
+    pub sent_after: Option<u64>,
     /// Nodes, from 0, that do not reach it.
     pub cut_off: BTreeSet<usize>,
     /// How often it went back.
     pub age: u64,
+    /// When it did so last, in true time.
+    went_back_at: u64,
+    /// What its answers call it: after a restore often another one, and an older count of changes tells as much.
+    pub identity: u64,
     /// Highest version that it ever had: below that it went back.
     pub highest: (Term, Epoch),
     /// That it went back, as nodes have written it down there (C6).
@@ -59,8 +84,11 @@ impl Coordinator {
             history,
             away_until: 0,
             late_by: None,
+            sent_after: None,
             cut_off: BTreeSet::new(),
             age: 0,
+            went_back_at: 0,
+            identity: 0,
             highest,
             mark: Vec::new(),
             noticed: Vec::new(),
@@ -70,7 +98,8 @@ impl Coordinator {
     }
 
     /// It shows what it showed when this record of its history was new.
-    pub fn go_back_to(&mut self, at: usize) {
+    pub fn go_back_to(&mut self, at: usize, now: u64) {
+        self.went_back_at = now;
         self.record = self.history[at].clone();
         self.mark = self.marks[at].clone();
         self.noticed = self.mark.clone();
@@ -135,8 +164,27 @@ impl World {
         add_to(&mut self.coordinator.mark, open);
     }
 
+    /// C6: what its ownership notices a node gives a name, and tells it.
+    pub(super) fn name_noticed(&mut self, node: usize, process: u64, sent: Instant) {
+        let id = self.name_rewind(node, sent);
+        self.after(MS / 10, Item::Answer { node, process, event: Event::Rewound(id) });
+    }
+
+    /// What an answer says besides what it answers: it is told first.
+    pub(super) fn on_header(&mut self, node: usize, header: Header) {
+        let Header { mark, identity, sent } = header;
+        self.nodes[node].mark = mark;
+        let Some(process) = &mut self.nodes[node].process else { return };
+        let before = process.heard.replace(identity);
+        if before.is_some_and(|before| before != identity) {
+            self.count("another coordinator noticed");
+            let id = self.name_rewind(node, sent);
+            self.drive(node, Event::Rewound(id));
+        }
+    }
+
     /// C6: what a node notices by itself gets a name that no other has.
-    pub(super) fn name_rewind(&mut self, node: usize, process: u64, sent: Instant) {
+    fn name_rewind(&mut self, node: usize, sent: Instant) -> RewindId {
         let now = self.local(node);
         let fresh = RewindId::drawn(self.random.below(u64::MAX) + 1);
         #[cfg(feature = "mutants")]
@@ -149,7 +197,7 @@ impl World {
         let id = self.nodes[node].named.filter(|(at, _)| *at >= sent).map_or(fresh, |(_, id)| id);
         self.nodes[node].named = Some((now, id));
         self.nodes[node].rewinds.open(id);
-        self.after(MS / 10, Item::Answer { node, process, event: Event::Rewound(id) });
+        id
     }
 
     /// What a node is told is in its state folder before it acts on it.
@@ -175,24 +223,36 @@ impl World {
     pub(super) fn ask_coordinator(&mut self, node: usize, process: u64, op: OpId, transaction: Option<Transaction>) {
         let away = self.now < self.coordinator.away_until || self.coordinator.cut_off.contains(&node);
         if let (Some(late), Some(transaction), false) = (self.coordinator.late_by, &transaction, away) {
-            self.after(late, Item::Late(transaction.clone(), self.coordinator.age));
+            self.after(late, Item::Late(transaction.clone(), Some(self.coordinator.age)));
             return self.leave_open(node, process, op, true);
         }
         let lost = away || self.chaos.loses_request(&mut self.random);
         let delay = self.random.range(1, 10) * MS;
         if !lost {
             let answered = !self.chaos.loses_answer(&mut self.random);
-            let age = self.coordinator.age;
+            let (answered, age) = (answered.then(|| self.local(node)), self.coordinator.age);
             return self.after(delay, Item::Ask { node, process, op, transaction, answered, age });
         }
         self.leave_open(node, process, op, transaction.is_some());
-        if let Some(transaction) = transaction
-            && !self.coordinator.cut_off.contains(&node)
-            && self.random.chance(500_000)
-        {
+        let Some(transaction) = transaction else { return };
+        if self.coordinator.cut_off.contains(&node) {
+            // It is not even sent before there is a connection, to whatever is there by then.
+            let drawn = self.random.chance(500_000).then(|| self.random.range(100, SENT_WITHIN) * MS);
+            if let Some(delay) = self.coordinator.sent_after.or(drawn) {
+                self.after(delay, Item::Late(transaction, None));
+            }
+        } else if self.random.chance(500_000) {
             // It is not lost, only late.
             let delay = self.random.range(100, 8_000) * MS;
-            self.after(delay, Item::Late(transaction, self.coordinator.age));
+            self.after(delay, Item::Late(transaction, Some(self.coordinator.age)));
+        }
+    }
+
+    /// What was sent to a coordinator that went back since is forgotten with the rest.
+    pub(super) fn arrive_late(&mut self, transaction: &Transaction, sent_to: Option<u64>) {
+        let reached = self.now >= self.coordinator.away_until && !self.coordinator.cut_off.contains(&transaction.by);
+        if sent_to.map_or(reached, |age| age == self.coordinator.age) {
+            self.commit(transaction);
         }
     }
 
@@ -203,22 +263,23 @@ impl World {
         self.after(1_000 * MS, Item::Answer { node, process, event });
     }
 
+    /// `answered`: when the question was sent whose answer arrives, by the clock of its node.
     pub(super) fn coordinate(
         &mut self,
         node: usize,
         process: u64,
         op: OpId,
         what: Option<Transaction>,
-        answered: bool,
+        answered: Option<Instant>,
     ) {
         self.mark_rewind(node);
         let mark = self.coordinator.mark.clone();
         let event = match what {
-            None if answered => Event::Read(op, Read::Is(self.coordinator.record.clone())),
+            None if answered.is_some() => Event::Read(op, Read::Is(self.coordinator.record.clone())),
             None => Event::Read(op, Read::Failed),
             Some(transaction) => {
                 let won = self.commit(&transaction);
-                let committed = match (answered, won) {
+                let committed = match (answered.is_some(), won) {
                     (false, _) => Committed::Unknown,
                     (true, true) => Committed::Won,
                     (true, false) => Committed::Lost(self.coordinator.record.clone()),
@@ -226,9 +287,10 @@ impl World {
                 Event::Committed(op, committed)
             }
         };
-        let delay = if answered { self.random.range(1, 10) * MS } else { 1_000 * MS };
-        if answered {
-            self.after(delay, Item::Marked { node, process, mark: mark.clone() });
+        let delay = if answered.is_some() { self.random.range(1, 10) * MS } else { 1_000 * MS };
+        if let Some(sent) = answered {
+            let header = Header { mark: mark.clone(), identity: self.coordinator.identity, sent };
+            self.after(delay, Item::Header { node, process, header });
             for id in mark {
                 self.after(delay, Item::Answer { node, process, event: Event::Rewound(id) });
             }
@@ -311,6 +373,11 @@ impl World {
         };
         if sent.known > basis {
             violated(format!("it knew better: {change}"));
+        }
+        // An answer of another one tells: who sends a change has asked it just before, as it has asked the nodes (C5).
+        let asked_since = |at: u64| at > self.coordinator.went_back_at + ASKED_WITHIN;
+        if !anew && sent.heard.is_some_and(|(it, at)| it != self.coordinator.identity && asked_since(at)) {
+            violated(format!("the coordinator itself would have told that it is another one: {change}"));
         }
         let unsettled = |id: &RewindId| !self.nodes[by].rewinds.settled.contains(id);
         if !anew && self.coordinator.noticed.iter().any(unsettled) {

@@ -19,7 +19,7 @@ pub mod volume;
 use crate::digest;
 use crate::random::Random;
 use chaos::Chaos;
-use coordinator::{Coordinator, Transaction};
+use coordinator::{Coordinator, Header, Transaction};
 use forebay_core::api::Report;
 use forebay_core::cluster::*;
 use forebay_core::message::*;
@@ -61,10 +61,10 @@ enum Item {
     Report { node: usize, process: u64, report: Report },
     Remembered { node: usize, process: u64, seen: (Term, Epoch) },
     TierOpened { node: usize, process: u64 },
-    Ask { node: usize, process: u64, op: OpId, transaction: Option<Transaction>, answered: bool, age: u64 },
+    Ask { node: usize, process: u64, op: OpId, transaction: Option<Transaction>, answered: Option<Instant>, age: u64 },
     Answer { node: usize, process: u64, event: Event },
-    Marked { node: usize, process: u64, mark: Vec<RewindId> },
-    Late(Transaction, u64),
+    Header { node: usize, process: u64, header: Header },
+    Late(Transaction, Option<u64>),
     Landed { node: usize, write: BackingWrite },
     Written { node: usize, process: u64, write: BackingWrite },
     Refused { node: usize, process: u64 },
@@ -116,6 +116,8 @@ struct Process {
     revoked: Option<(Term, bool)>,
     /// The newest change that it has asked for.
     commits: Option<(OpId, Record)>,
+    /// What the coordinator called itself when it answered last.
+    heard: Option<u64>,
 }
 
 impl Process {
@@ -385,6 +387,7 @@ impl World {
             locks,
             revoked: None,
             commits: None,
+            heard: None,
         };
         self.nodes[node].process = Some(process);
         let first = self.random.below(TICK);
@@ -514,7 +517,7 @@ impl World {
             | Item::Refused { node, process }
             | Item::LockLost { node, process, .. }
             | Item::Answer { node, process, .. }
-            | Item::Marked { node, process, .. } => Some((*node, Some(*process))),
+            | Item::Header { node, process, .. } => Some((*node, Some(*process))),
             Item::Arrive { node, .. } => Some((*node, None)),
             Item::Ask { .. } | Item::Late(..) | Item::Landed { .. } | Item::Start { .. } | Item::Fault => None,
         };
@@ -564,9 +567,8 @@ impl World {
                 self.tell(|| format!("node {} hears {event:?}", node + 1));
                 self.drive(node, event)
             }
-            Item::Marked { node, mark, .. } => self.nodes[node].mark = mark,
-            Item::Late(transaction, age) if age == self.coordinator.age => drop(self.commit(&transaction)),
-            Item::Late(..) => {}
+            Item::Header { node, header, .. } => self.on_header(node, header),
+            Item::Late(transaction, sent_to) => self.arrive_late(&transaction, sent_to),
             Item::Landed { node, write } => self.land(node, write),
             Item::Written { node, write, .. } => self.written(node, write),
             Item::Refused { node, .. } => self.refused(node),
@@ -629,7 +631,7 @@ impl World {
                 process.open = Some((op, false));
                 self.ask_coordinator(node, id, op, None);
             }
-            Effect::RewindNoticed { sent } => self.name_rewind(node, id, sent),
+            Effect::RewindNoticed { sent } => self.name_noticed(node, id, sent),
             Effect::Rewound(id) => {
                 self.nodes[node].rewinds.open(id);
             }
@@ -643,9 +645,10 @@ impl World {
                     process.locks.retain(|term| owned == Some(*term));
                     process.locks.insert(new.term);
                 }
+                let heard = process.heard.map(|heard| (heard, self.now));
                 by.into_iter().for_each(|by| self.is_overridden(by));
                 let (mark, known) = (self.nodes[node].mark.clone(), self.known_at(node));
-                self.ask_coordinator(node, id, op, Some(Transaction { compare, new, by: node, mark, known }));
+                self.ask_coordinator(node, id, op, Some(Transaction { compare, new, by: node, mark, known, heard }));
             }
             Effect::Send(envelope, message) => self.send(node, envelope, message, Vec::new()),
             Effect::Volume(order) => {

@@ -14,7 +14,7 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 40] = [
+pub const ALL: [(&str, Story); 42] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
@@ -28,6 +28,8 @@ pub const ALL: [(&str, Story); 40] = [
     ("gives_up_what_answers_late", log_answers_before_it_is_given_up),
     ("goes_on_unasked", member_that_missed_its_own_drop_comes_back_after_a_restore),
     ("veto_ignored", member_that_missed_its_own_drop_comes_back_after_a_restore),
+    ("sends_unlooked", deposed_owner_comes_back_to_another_coordinator),
+    ("silence_counts_at_once", deposed_owner_hears_the_coordinator_before_the_nodes),
     ("rewind_not_told", deposed_owner_comes_back_after_a_restore_and_hears_nobody),
     ("rewind_waits_for_nobody", deposed_owner_comes_back_after_a_restore_and_hears_nobody),
     ("rewinds_are_counted", second_restore_is_noticed_by_who_missed_the_first),
@@ -445,6 +447,47 @@ pub fn deposed_owner_comes_back_after_a_restore_and_hears_nobody(rules: Rules) {
     assert!(is_owner(&world, 1), "{}", world.stand());
     assert_eq!(world.status(0).map(|status| status.reason), Some(Reason::AwaitingAnswers), "{}", world.stand());
     assert!(world.status(0).is_some_and(|status| status.unheard == [NodeId(2)]), "{}", world.stand());
+}
+
+/// An owner is cut off from everybody, and its member takes over; then the coordinator is restored from a backup of before, at once, and
+/// shows the former owner what it saw last. It reaches it before anybody has noticed.
+fn owner_is_back_from_where_nobody_was(rules: Rules) -> (World, Record) {
+    let mut world = whole(2, rules);
+    let backup = world.coordinator.record.clone();
+    world.coordinator.sent_after = Some(2_900 * MS);
+    world.cut(0, 1);
+    world.cut(1, 0);
+    world.coordinator.cut_off.insert(0);
+    let recorded = |world: &mut World| world.coordinator.record.owner == NodeId(2);
+    assert!(world.run_until(12_000 * MS, recorded), "{}", world.stand());
+    world.run_for(100 * MS);
+    restore_backup(&mut world, &backup);
+    world.coordinator.away_until = world.now() + 400 * MS;
+    world.coordinator.cut_off = [1].into();
+    (world, backup)
+}
+
+/// C5: a deposed owner has tried all the time to leave its silent member out. It tries no more before the coordinator has answered it, and
+/// hears from it that it is another one.
+pub fn deposed_owner_comes_back_to_another_coordinator(rules: Rules) {
+    let (mut world, backup) = owner_is_back_from_where_nobody_was(rules);
+    world.coordinator.identity += 1;
+    world.run_for(20_000 * MS);
+    assert_eq!(world.coordinator.record, backup, "{}", world.stand());
+    assert!(world.status(0).is_some_and(|status| status.unheard == [NodeId(2)]), "{}", world.stand());
+}
+
+/// C5: nothing tells a deposed owner that the coordinator is another one. The nodes hear each other a moment after it was answered.
+pub fn deposed_owner_hears_the_coordinator_before_the_nodes(rules: Rules) {
+    let (mut world, backup) = owner_is_back_from_where_nobody_was(rules);
+    let answered = |world: &mut World| world.status(0).is_some_and(|status| status.coordinator_away_since.is_none());
+    assert!(world.run_until(20_000 * MS, answered), "{}", world.stand());
+    world.run_for(300 * MS);
+    world.mend();
+    world.run_for(20_000 * MS);
+    assert_eq!(world.coordinator.record, backup, "{}", world.stand());
+    let reason = world.status(0).map(|status| status.reason);
+    assert_eq!(reason, Some(Reason::RecordWentBack), "{}", world.stand());
 }
 
 /// C6: a node is off while the others notice a restore, and settle it. After a second one, to before anybody had written the first down,
