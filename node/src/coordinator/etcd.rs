@@ -6,6 +6,7 @@
 //! Invariants:
 //! - A transaction that changes something is sent to one member. Another is tried only when not a byte of it has left, or when the answer says
 //!   for certain that it had no effect; everything else is *unknown* (C2).
+//! - One that has not left soon is not sent at all: what it rests on is old by then (C5).
 //! - A transaction that only reads is sent to each member in turn, until one answers. It is linearizable, as it names no
 //!   serializable range.
 //! - The member that answered last is asked first.
@@ -27,13 +28,16 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A change leaves within so long of being asked for, or not at all: other nodes were asked before it, and what answers later may be an
+/// etcd that was restored meanwhile. It is longer than one member that cannot be reached takes ([`CONNECT_TIMEOUT`]), and shorter than two.
+const CHANGE_LEAVES_WITHIN: Duration = Duration::from_millis(1_500);
 /// How etcd says that it takes no writes.
 const NO_SPACE: &str = "database space exceeded";
 /// A watch that fails is begun anew after this.
@@ -103,6 +107,8 @@ enum Asked {
     Answered(Value),
     Denied(String),
     NoEffect(String),
+    /// It was not sent, because it would have left too late.
+    TooLate,
     Unknown(String),
 }
 
@@ -133,8 +139,9 @@ impl Etcd {
         let (first, count) = (members.first.load(Ordering::Relaxed), members.endpoints.len());
         let mut failures = Vec::new();
         let before = *members.newest.lock().expect("nothing panics while it is held");
+        let leaves_by = transaction.changes().then(|| Instant::now() + CHANGE_LEAVES_WITHIN);
         for at in (0..count).map(|i| (first + i) % count) {
-            let unknown = match members.ask(at, "/v3/kv/txn", &body).await {
+            let unknown = match members.ask(at, "/v3/kv/txn", &body, leaves_by).await {
                 Asked::Answered(value) => match decode(transaction, &value) {
                     Some(answer) => {
                         members
@@ -151,6 +158,11 @@ impl Etcd {
                 Asked::NoEffect(why) => {
                     failures.push(why);
                     continue;
+                }
+                Asked::TooLate => {
+                    members.first.store(at, Ordering::Relaxed);
+                    failures.push(format!("{}: not asked any more", members.endpoints[at]));
+                    break;
                 }
                 Asked::Unknown(why) => why,
             };
@@ -211,13 +223,16 @@ impl Members {
     }
 
     /// Asks one member. A token that it does not know (it was restarted, or the token is old) is fetched anew once.
-    async fn ask(&self, at: usize, path: &str, body: &Value) -> Asked {
+    async fn ask(&self, at: usize, path: &str, body: &Value, leaves_by: Option<Instant>) -> Asked {
         let to = &self.endpoints[at];
         for last in [false, true] {
             let token = match self.token(at).await {
                 Ok(token) => token,
                 Err(asked) => return asked,
             };
+            if leaves_by.is_some_and(|leaves_by| Instant::now() > leaves_by) {
+                return Asked::TooLate;
+            }
             let (status, bytes) = match self.client.post(to, path, body.to_string().into(), token.as_deref()).await {
                 Ok(answer) => answer,
                 Err(Lost::NotSent(why)) => return Asked::NoEffect(why),
