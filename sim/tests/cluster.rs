@@ -66,6 +66,9 @@ const REACH: [u64; 4] = [166, 225, 231, 306];
 /// who steps down asked to be called for streams that it does not look at any more, at once and for ever (771128699).
 const FOUND_RESTLESS: [u64; 7] =
     [251, 771_128_699, 3_020_000_445, 4_000_000_131, 4_020_000_997, 5_020_000_800, 10_000_100_138];
+/// A parted seed that found something once: an owner that had stood still while its backing was opened said that it serves, under a lease that
+/// was over, after the next one did (771200165; hostile 771132506 of before was the same).
+const FOUND_PARTED: u64 = 771_200_165;
 /// A migrating seed that found something once: a client was gone, and its write waited for the answer of a former owner, at what the check of
 /// frames took for rest.
 const FOUND_MIGRATING: u64 = 76_783_001_584;
@@ -501,7 +504,7 @@ fn a_volume_that_is_handed_over_all_the_time_is_read_by_way_of_the_former_owner_
 /// Proves N-M-5, N-F-5, N-X-5 for those who read.
 #[test]
 fn an_owner_that_is_cut_off_shows_nothing_that_is_gone_when_another_serves() {
-    let coverage = keeps_every_promise("--parted", 0..20, run_parted_seed);
+    let coverage = keeps_every_promise("--parted", (0..20).chain([FOUND_PARTED]), run_parted_seed);
     met(&coverage, &["node isolated", "take-over served"]);
 }
 

@@ -792,3 +792,9 @@ fn a_hand_over_of_which_the_owner_hears_nothing_is_carried_out_without_it() {
 fn what_is_said_of_a_proposal_that_was_taken_back_counts_for_no_other() {
     one_proposal_is_covered_when_another_has_taken_its_place(Rules::default());
 }
+
+/// Found by seeds of whole nodes: a term served after the next one did, though it could answer nobody.
+#[test]
+fn a_new_owner_that_stood_still_serves_under_a_lease_or_not_at_all() {
+    new_owner_stands_still_while_its_backing_is_opened(Rules::default());
+}

@@ -146,6 +146,8 @@ rules! {
     impatient,
     /// L2: a member asks without waiting when anybody says that the owner has stopped.
     takes_over_for_anybody,
+    /// T4: an owner serves as soon as its backing is open, whatever has become of its lease meanwhile.
+    serves_without_lease,
     /// L3: the volume is given a lease that does not end.
     endless_lease,
     /// T1: who is no member asks, too.

@@ -700,7 +700,8 @@ impl Ownership {
         let reaches = |node: &NodeId| {
             self.candidates.iter().any(|candidate| candidate.node == *node && candidate.reaches_backing)
         };
-        let stuck = matches!(owning.phase, Phase::Custodian) && !present.iter().any(reaches);
+        let is_custodian = matches!(owning.phase, Phase::Custodian) && owning.backing != OwnBacking::Open;
+        let stuck = is_custodian && !present.iter().any(reaches);
         // Whoever is about to leave stays a member until another has its place.
         let staying = present.iter().filter(|node| !self.is_leaving_node(**node)).count();
         let missing = (1 + self.requested.peers as usize).saturating_sub(staying);

@@ -3,7 +3,7 @@
 use super::commands::GoalStage;
 use super::coordinator::Stage;
 use super::follow::Why;
-use super::own::Phase;
+use super::own::{OwnBacking, Phase};
 use super::{Ownership, Role};
 use crate::cluster::*;
 use crate::types::*;
@@ -347,6 +347,9 @@ impl Ownership {
             Phase::Sealing(_) => (State::Agreeing, Reason::SealingMembers),
             Phase::Agreeing if owning.agreed => (State::Agreeing, Reason::AwaitingBacking),
             Phase::Agreeing => (State::Agreeing, Reason::AwaitingMembers),
+            Phase::Custodian if owning.backing == OwnBacking::Open => {
+                (State::Custodian, going.unwrap_or(Reason::NoLease))
+            }
             Phase::Custodian => (State::Custodian, going.unwrap_or(Reason::BackingOutOfReach)),
             Phase::Serving => (State::Owner, going.unwrap_or_else(|| self.reason_serving(owning))),
         }

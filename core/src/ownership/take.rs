@@ -222,12 +222,14 @@ impl Ownership {
         }
     }
 
-    /// A custodian has all that an owner has, but the backing.
+    /// A custodian has all that an owner has, but the backing. One whose process stood still while that was opened may be an owner no
+    /// more: it serves when members grant it a lease again.
     pub(super) fn settle_custodian(&mut self) {
-        let serves_without = planted!(self, custodian_serves);
+        let Role::Owning(owning) = &self.role else { return };
+        let has_lease = self.lease_until(owning) > self.now || planted!(self, serves_without_lease);
+        let has_backing = owning.backing == OwnBacking::Open || planted!(self, custodian_serves);
         let Role::Owning(owning) = &mut self.role else { return };
-        let serves = owning.backing == OwnBacking::Open || serves_without;
-        if serves && matches!(owning.phase, Phase::Custodian) && owning.goal.is_none() {
+        if has_lease && has_backing && matches!(owning.phase, Phase::Custodian) && owning.goal.is_none() {
             owning.phase = Phase::Serving;
             let term = owning.record.term;
             self.effects.push_back(Effect::Serve(term));

@@ -680,6 +680,10 @@ impl World {
                         format!("node {} serves term {} with the backing of {has:?}", node + 1, term.0),
                     );
                 }
+                let served = self.nodes.iter().filter_map(|node| node.process.as_ref()?.served).max();
+                if let Some(later) = served.filter(|later| *later > term) {
+                    self.broken_at(node, format!("node {} serves term {} beside {}", node + 1, term.0, later.0));
+                }
                 let Some(process) = &mut self.nodes[node].process else { return };
                 process.served = Some(term);
                 self.count("terms served");

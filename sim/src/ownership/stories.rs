@@ -14,7 +14,7 @@ use forebay_core::types::*;
 pub type Story = fn(Rules);
 
 /// All of them, by the rule that each is about.
-pub const ALL: [(&str, Story); 42] = [
+pub const ALL: [(&str, Story); 43] = [
     ("serves_under_old_lease", given_up_transaction_takes_effect),
     ("lease_of_latest", owner_is_cut_off_from_one_member_and_the_coordinator),
     ("rewrites_unlisted", fifth_owner_dies_while_it_writes_the_pinned_ranges_again),
@@ -55,6 +55,7 @@ pub const ALL: [(&str, Story); 42] = [
     ("hears_terms_in_its_own_only", deposed_owner_is_only_asked_a_question),
     ("opens_alone_with_loss", lone_owner_loses_its_memory),
     ("believes_older_backing", backing_of_a_term_whose_lock_is_lost_opens_late),
+    ("serves_without_lease", new_owner_stands_still_while_its_backing_is_opened),
     ("awaits_backing_for_ever", backing_of_a_new_owner_does_not_answer),
     ("asks_backing_once", backing_of_a_new_owner_cannot_be_opened_at_first),
 ];
@@ -109,6 +110,24 @@ pub fn backing_of_a_term_whose_lock_is_lost_opens_late(rules: Rules) {
     world.run_for(9_000 * MS);
     assert_eq!(world.owner(), None, "the backing is not open: {}", world.stand());
     assert!(world.run_until(30_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+}
+
+/// T4: a new owner stands still until its backing was open for long, and another node has taken over. It says first of all that it serves,
+/// if it does not ask for its lease before.
+pub fn new_owner_stands_still_while_its_backing_is_opened(rules: Rules) {
+    let mut world = whole(3, rules);
+    world.openings.push_back((5_000 * MS, BackingAnswer::Opened));
+    world.kill(0);
+    let is_new = |world: &World| (1..3).find(|node| awaits_backing(world, *node));
+    assert!(world.run_until(20_000 * MS, |world| is_new(world).is_some()), "{}", world.stand());
+    let new = is_new(&world).expect("it is there");
+    world.pause(new, 9_000 * MS);
+    // Nothing that was sent meanwhile tells it before it goes on.
+    world.cut(3 - new, new);
+    world.coordinator.cut_off.insert(new);
+    assert!(world.run_until(8_000 * MS, |world| world.owner().is_some()), "{}", world.stand());
+    world.run_for(10_000 * MS);
+    assert_eq!(world.owner().map(|(node, _)| node), Some(3 - new), "{}", world.stand());
 }
 
 /// T4: a new owner's backing does not answer. It is custodian after a while, and gives the volume to a member that reaches it.
