@@ -432,7 +432,9 @@ impl Volume {
                 self.phase = Phase::Stopped;
                 // What a failed tier was not synced for, a power cut still takes.
                 let synced = self.flash.as_ref().is_none_or(|flash| flash.batch_held == flash.batch_synced);
-                let is_well = synced && !self.control.drain_failed;
+                // The marker beside the image says what this answer says: clean only where the tier says so as well.
+                let is_marked = !self.control.final_checkpoint || self.checkpoints.newest().clean;
+                let is_well = synced && !self.control.drain_failed && is_marked;
                 self.answer_control(id, if is_well { Ok(()) } else { Err(ControlError::TierFailed) });
             }
         }

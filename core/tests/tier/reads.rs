@@ -251,3 +251,20 @@ fn a_stop_after_the_tier_has_failed_answers_a_write_that_waits_for_the_backing()
         assert_eq!((life.phase(), &life.answers[..]), (Phase::Stopped, &[expected][..]));
     }
 }
+
+/// Found by a reader: the stop was told to be well, and the image was marked clean while the tier was not.
+#[test]
+fn a_stop_whose_last_checkpoint_fails_is_not_clean() {
+    for (tier_answer, expected) in
+        [(Outcome::Failed(IoError::Failed), Err(ControlError::TierFailed)), (Outcome::Ok, Ok(()))]
+    {
+        for kind in KINDS {
+            let mut life = Life::first(kind);
+            life.volume.handle(Instant(life.now), Event::BackingReady);
+            life.run();
+            life.tier_answer = tier_answer.clone();
+            life.command(Control::Stop { drain: true });
+            assert_eq!((life.phase(), &life.answers[..]), (Phase::Stopped, &[expected][..]), "{kind:?}");
+        }
+    }
+}
