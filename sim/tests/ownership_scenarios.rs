@@ -798,3 +798,8 @@ fn what_is_said_of_a_proposal_that_was_taken_back_counts_for_no_other() {
 fn a_new_owner_that_stood_still_serves_under_a_lease_or_not_at_all() {
     new_owner_stands_still_while_its_backing_is_opened(Rules::default());
 }
+
+#[test]
+fn what_a_machine_was_before_it_owned_the_volume_proves_nothing() {
+    answer_of_an_earlier_boot_comes_after_the_next_one_owns(Rules::default());
+}

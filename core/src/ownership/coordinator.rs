@@ -140,7 +140,11 @@ impl Ownership {
 
     /// A record that is to be written anew waits behind a read, and others have told meanwhile of one that is as new (C3).
     fn withdraw_what_is_known_elsewhere(&mut self) {
-        let seen = self.seen;
+        if planted!(self, restores_the_older) {
+            return;
+        }
+        // By an owner that takes as its own what it has given away.
+        let seen = if planted!(self, restores_what_it_gave_away) { (Term(0), Epoch(0)) } else { self.seen };
         let is_old =
             |change: &mut Change| change.restores() && change.stage == Stage::Ready && change.new.version() <= seen;
         let is_withdrawn = self.coordinator.change.take_if(is_old).is_some();
@@ -150,9 +154,7 @@ impl Ownership {
     }
 
     pub(super) fn settle_coordinator(&mut self) {
-        if !planted!(self, restores_the_older) {
-            self.withdraw_what_is_known_elsewhere();
-        }
+        self.withdraw_what_is_known_elsewhere();
         let writes_anew = self.coordinator.change.as_ref().is_some_and(Change::restores);
         debug_assert!(self.coordinator.restores.is_none() || writes_anew, "who waits for it is answered");
         if self.coordinator.went_back.is_some() {

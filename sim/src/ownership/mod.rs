@@ -672,22 +672,7 @@ impl World {
                 let Some(process) = &mut self.nodes[node].process else { return };
                 process.volume.order(now, tier, order, delay);
             }
-            Effect::Serve(term) => {
-                if process.backing != Some(term) {
-                    let has = process.backing.map(|has| has.0);
-                    self.broken_at(
-                        node,
-                        format!("node {} serves term {} with the backing of {has:?}", node + 1, term.0),
-                    );
-                }
-                let served = self.nodes.iter().filter_map(|node| node.process.as_ref()?.served).max();
-                if let Some(later) = served.filter(|later| *later > term) {
-                    self.broken_at(node, format!("node {} serves term {} beside {}", node + 1, term.0, later.0));
-                }
-                let Some(process) = &mut self.nodes[node].process else { return };
-                process.served = Some(term);
-                self.count("terms served");
-            }
+            Effect::Serve(term) => self.serves(node, term),
             Effect::OpenBacking(term) => self.open_backing(node, id, term),
             Effect::UseBacking(term) => process.backing = Some(term),
             Effect::EndSessions => process.served = None,
@@ -705,6 +690,22 @@ impl World {
                 self.answers.insert(id, result);
             }
         }
+    }
+
+    /// Clients are let in.
+    fn serves(&mut self, node: usize, term: Term) {
+        let Some(process) = &mut self.nodes[node].process else { return };
+        if process.backing != Some(term) {
+            let has = process.backing.map(|has| has.0);
+            self.broken_at(node, format!("node {} serves term {} with the backing of {has:?}", node + 1, term.0));
+        }
+        let served = self.nodes.iter().filter_map(|node| node.process.as_ref()?.served).max();
+        if let Some(later) = served.filter(|later| *later > term) {
+            self.broken_at(node, format!("node {} serves term {} beside {}", node + 1, term.0, later.0));
+        }
+        let Some(process) = &mut self.nodes[node].process else { return };
+        process.served = Some(term);
+        self.count("terms served");
     }
 
     /// An operator's word goes with a change only while he waits for its command: after that nobody has it any more. A node that was
