@@ -10,6 +10,7 @@
 //!
 //! All of it is done by one thread, because the kernel may make it wait.
 
+use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::cluster::{AddressReport, AddressState};
 use forebay_api::config::NbdAddress;
@@ -342,9 +343,12 @@ impl Entry {
             Ok(interface) => match &mut self.placed {
                 Some(placed) if placed.interface == interface => placed.renew_at = now + RENEW_EVERY,
                 Some(_) | None => {
-                    eprintln!(
-                        "forebay: volume {}: its address {} is here now, on {}",
-                        self.name, target.address, interface.name
+                    log::say!(
+                        Notice,
+                        "volume {}: its address {} is here now, on {}",
+                        self.name,
+                        target.address,
+                        interface.name
                     );
                     self.problem = None;
                     self.placed = Some(Placed {
@@ -384,7 +388,7 @@ impl Entry {
     /// Says it once.
     fn fail(&mut self, problem: String) {
         if self.problem.as_ref() != Some(&problem) {
-            eprintln!("forebay: volume {}: {problem}", self.name);
+            log::say!(Notice, "volume {}: {problem}", self.name);
             self.problem = Some(problem);
         }
     }
@@ -394,9 +398,10 @@ impl Entry {
         let address = wanted.address;
         let taken = Kernel::open().and_then(|mut kernel| kernel.take(address.ip, address.bits, interface.index));
         match taken {
-            Ok(()) => eprintln!("forebay: volume {}: its address {address} is not here any more", self.name),
-            Err(error) => eprintln!(
-                "forebay: volume {}: cannot take the address {address} from {}: {error}; the kernel does so within {} s",
+            Ok(()) => log::say!(Notice, "volume {}: its address {address} is not here any more", self.name),
+            Err(error) => log::say!(
+                Error,
+                "volume {}: cannot take the address {address} from {}: {error}; the kernel does so within {} s",
                 self.name,
                 interface.name,
                 LIFE.as_secs()

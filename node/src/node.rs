@@ -24,6 +24,7 @@ use crate::datapath::shard::IoReport;
 use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
 use crate::journal::{Preparation, Step};
+use crate::log;
 use crate::open::{self, Image, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
@@ -381,8 +382,8 @@ impl Node {
                 Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
             };
             match attached {
-                Ok(_) => eprintln!("forebay: volume {name}: I/O of the former process has ended; it is served"),
-                Err(failure) => eprintln!("forebay: {}", failure.message),
+                Ok(_) => log::say!(Notice, "volume {name}: I/O of the former process has ended; it is served"),
+                Err(failure) => log::say!(Error, "{}", failure.message),
             }
         });
         remarks
@@ -497,7 +498,7 @@ impl Node {
         let (shard, running, name) = (self.shards[running.shard].clone(), running.clone(), name.to_owned());
         std::thread::spawn(move || {
             if running.image.await_free(&running.closed) {
-                let say = |text| eprintln!("forebay: volume {name}: {text}");
+                let say = |text| log::say!(Notice, "volume {name}: {text}");
                 let key = running.key;
                 let tell = |step| {
                     shard.send(match step {
@@ -543,7 +544,7 @@ impl Node {
         }
         let no_progress = |_, _| {};
         for remark in self.open(&name, Some(spec), false, no_progress).await? {
-            eprintln!("forebay: volume {name}: {remark}");
+            log::say!(Notice, "volume {name}: {remark}");
         }
         self.report(&name).await
     }
@@ -803,17 +804,18 @@ impl Node {
                 let [backing, marker] = told.entry(name.clone()).or_default();
                 if *backing != trouble {
                     match &trouble {
-                        Some(why) => eprintln!(
-                            "forebay: volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
+                        Some(why) => log::say!(
+                            Error,
+                            "volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
                         ),
-                        None => eprintln!("forebay: volume {name}: the backing works again"),
+                        None => log::say!(Notice, "volume {name}: the backing works again"),
                     }
                     *backing = trouble;
                 }
                 // The old marker still protects: it only knows an older state of the image.
                 let problem = saved.err();
                 if let Some(message) = problem.as_ref().filter(|_| *marker != problem) {
-                    eprintln!("forebay: volume {name}: {message}");
+                    log::say!(Notice, "volume {name}: {message}");
                 }
                 *marker = problem;
             }
@@ -920,7 +922,7 @@ impl Node {
             // What is done about the journal ends with the volume, and must not make a new one behind our back.
             running.until_prepared().await;
             if let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path, &volume)?)).await {
-                eprintln!("forebay: volume {name}: {message}");
+                log::say!(Notice, "volume {name}: {message}");
             }
         }
         left
@@ -942,7 +944,7 @@ fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
             Ok(LockAttempt::Locked) => return Some(opened),
             Ok(LockAttempt::HeldBy(_)) => std::thread::sleep(LOCK_RETRY),
             Err(error) => {
-                eprintln!("forebay: cannot lock {}: {error}; trying again", backing.name());
+                log::say!(Error, "cannot lock {}: {error}; trying again", backing.name());
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }
         }

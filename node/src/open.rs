@@ -13,6 +13,7 @@
 use crate::facts::VolumeFacts;
 use crate::journal::{self, Preparation};
 use crate::judgement::{Label, Sighting, TierFound, Word, judge, settle};
+use crate::log;
 use crate::memory_place;
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
@@ -126,7 +127,7 @@ impl Image {
                 Ok(LockAttempt::Locked) => return true,
                 Ok(LockAttempt::HeldBy(_)) => {}
                 Err(error) => {
-                    eprintln!("forebay: cannot lock {}: {error}; trying again", file.path().display());
+                    log::say!(Error, "cannot lock {}: {error}; trying again", file.path().display());
                     std::thread::sleep(std::time::Duration::from_secs(1));
                 }
             }

@@ -7,9 +7,10 @@ use crate::allowed::Allowed;
 use crate::cluster::control::Cluster;
 use crate::cluster::join::Lent;
 use crate::datapath::directory::Directory;
-use crate::datapath::mailbox::ToShard;
+use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::datapath::shard;
 use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
+use crate::log;
 use crate::node::{Node, Shards, Stopped};
 use crate::placement::Placement;
 use crate::telemetry::Telemetry;
@@ -23,7 +24,7 @@ use forebay_api::paths;
 use forebay_api::units::{show_seconds, show_size};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::folder::{self, Folder};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -49,9 +50,11 @@ pub fn run(config: Config) -> Result<bool> {
     forebay_io::machine::raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
+    log::begin();
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
     runtime.shutdown_background();
+    log::flush();
     result
 }
 
@@ -125,11 +128,7 @@ async fn serve(config: Config) -> Result<bool> {
         opened = opening => opened?,
         _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
     }
-    let connections_max = config.listen.connections_max;
-    for (address, socket) in nbd {
-        let tls = tls.clone().filter(|_| matches!(address, NbdAddress::Tcp(_)));
-        handles[0].send(ToShard::Listen { socket, tls, connections_max });
-    }
+    let_clients_in(&handles[0], nbd, tls, config.listen.connections_max);
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
     announce(&node, &config, &api_path, http_address).await;
@@ -145,6 +144,15 @@ async fn serve(config: Config) -> Result<bool> {
     }
     record_stop(node.telemetry(), complete);
     Ok(complete)
+}
+
+fn let_clients_in(shard: &ShardHandle, nbd: Vec<(NbdAddress, OwnedFd)>, tls: Option<TlsServer>, connections_max: u32) {
+    // What was said of the start is there before anybody can ask, as far as it can be written.
+    log::flush();
+    for (address, socket) in nbd {
+        let tls = tls.clone().filter(|_| matches!(address, NbdAddress::Tcp(_)));
+        shard.send(ToShard::Listen { socket, tls, connections_max });
+    }
 }
 
 /// What looks at the node, its host and its images as long as it serves.
@@ -164,7 +172,7 @@ fn spawn_shards(
     let count = shard_count(config.node.shards);
     let placement = Arc::new(Placement::of_this_host(config, store, count));
     for warning in placement.warnings() {
-        eprintln!("forebay: warning: {warning}");
+        log::say!(Warning, "{warning}");
     }
     let (mut handles, mut threads, mut io) = (Vec::new(), Vec::new(), None);
     for number in 0..count {
@@ -224,8 +232,9 @@ fn lock_state(state: &Path) -> Result<std::fs::File> {
         |wait| forebay_io::lock::await_lock(&file, wait).with_context(|| format!("cannot lock {}", path.display()));
     let mut attempt = lock(Duration::ZERO)?;
     if let forebay_io::LockAttempt::HeldBy(holder) = &attempt {
-        eprintln!(
-            "forebay: the state folder {} is in use by {holder}; waiting {} s for its end",
+        log::say!(
+            Notice,
+            "the state folder {} is in use by {holder}; waiting {} s for its end",
             state.display(),
             STATE_LOCK_WAIT.as_secs()
         );
@@ -305,8 +314,9 @@ fn load_tls(config: &Config) -> Result<Option<TlsServer>> {
             if let NbdAddress::Tcp(text) = address
                 && !is_loopback(text)
             {
-                eprintln!(
-                    "forebay: warning: NBD on tcp:{text} is neither encrypted nor protected by a password: whoever \
+                log::say!(
+                    Warning,
+                    "NBD on tcp:{text} is neither encrypted nor protected by a password: whoever \
                      reaches it can read and change every volume; give --tls-cert, --tls-key and --tls-client-ca"
                 );
             }
@@ -316,8 +326,9 @@ fn load_tls(config: &Config) -> Result<Option<TlsServer>> {
     let tls = TlsServer::load(cert, key, client_ca.as_deref())
         .context("cannot offer TLS to NBD clients; give PEM files by --tls-cert, --tls-key and --tls-client-ca")?;
     if client_ca.is_none() {
-        eprintln!(
-            "forebay: warning: NBD over TCP is encrypted, but whoever reaches it can read and change every volume; \
+        log::say!(
+            Warning,
+            "NBD over TCP is encrypted, but whoever reaches it can read and change every volume; \
              give --tls-client-ca to let in those with a certificate only"
         );
     }
@@ -361,8 +372,9 @@ fn bind_tcp(text: &str, of_cluster: bool) -> std::io::Result<TcpListener> {
     match TcpListener::bind(text) {
         Err(error) if of_cluster && error.kind() == std::io::ErrorKind::AddrNotAvailable => {
             let address = text.to_socket_addrs()?.next().ok_or(error)?;
-            eprintln!(
-                "forebay: {} is not an address of this machine now; clients are let in by it when it is",
+            log::say!(
+                Notice,
+                "{} is not an address of this machine now; clients are let in by it when it is",
                 address.ip()
             );
             forebay_io::address::listen_ahead(address)
@@ -390,7 +402,7 @@ fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
         Err(error) => {
             let path = state.join("api.sock");
             let listener = bind(&path)?;
-            eprintln!("forebay: {error:#}; the API is at {} instead", path.display());
+            log::say!(Error, "{error:#}; the API is at {} instead", path.display());
             Ok((path, listener))
         }
     }
@@ -403,8 +415,9 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
         None => (SocketAddr::from(([127, 0, 0, 1], 7070)), false),
     };
     if !address.ip().to_canonical().is_loopback() && config.listen.http_tls.is_none() {
-        eprintln!(
-            "forebay: warning: HTTP on {address} is not encrypted: whoever listens on the wire has the token of whoever uses \
+        log::say!(
+            Warning,
+            "HTTP on {address} is not encrypted: whoever listens on the wire has the token of whoever uses \
              one; give --http-tls-cert and --http-tls-key"
         );
     }
@@ -416,7 +429,7 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
         Err(error) if asked => Err(error)
             .with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off")),
         Err(error) => {
-            eprintln!("forebay: no page on http://{address}: {error}; give --http HOST:PORT to have one");
+            log::say!(Error, "no page on http://{address}: {error}; give --http HOST:PORT to have one");
             Ok(None)
         }
     }
@@ -438,7 +451,7 @@ fn listed(tls: &HttpTls) -> Listed {
 async fn serve_http(listener: UnixListener, router: axum::Router) {
     match tokio::net::UnixListener::from_std(listener) {
         Ok(listener) => http::serve(http::Shared::new(listener), router).await,
-        Err(error) => eprintln!("forebay: the API's socket is closed: {error}"),
+        Err(error) => log::say!(Error, "the API's socket is closed: {error}"),
     }
 }
 
@@ -452,7 +465,7 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum
         Ok::<(), std::io::Error>(())
     };
     if let Err(error) = serving.await {
-        eprintln!("forebay: HTTP is closed: {error}");
+        log::say!(Error, "HTTP is closed: {error}");
     }
 }
 
@@ -468,7 +481,7 @@ async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Resul
             continue;
         }
         if let Err(error) = open_one(node, &name, None, false).await {
-            eprintln!("forebay: {error:#}; the other volumes are served");
+            log::say!(Error, "{error:#}; the other volumes are served");
         }
     }
     Ok(())
@@ -480,13 +493,13 @@ async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, defaul
     let progress = move |done: u64, all: u64| {
         if done == all || done >= last + (256 << 20) {
             last = done;
-            eprintln!("forebay: volume {shown}: preparing its tier, {} of {}", show_size(done), show_size(all));
+            log::say!(Notice, "volume {shown}: preparing its tier, {} of {}", show_size(done), show_size(all));
         }
     };
     match node.open(name, spec, default, progress).await {
         Ok(remarks) => {
             for remark in remarks {
-                eprintln!("forebay: volume {name}: {remark}");
+                log::say!(Notice, "volume {name}: {remark}");
             }
             Ok(())
         }
@@ -601,8 +614,9 @@ impl Signals {
 }
 
 async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
-    eprintln!(
-        "forebay: stopping{}",
+    log::say!(
+        Notice,
+        "stopping{}",
         if drain { ", destaging what is in the tiers; a second signal stops at once" } else { "" }
     );
     let progress = {
@@ -613,10 +627,9 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
             loop {
                 ticks.tick().await;
                 let (bytes, seconds) = node.left().await;
-                let end = if std::io::stderr().is_terminal() { "\x1b[K\r" } else { "\n" };
                 let about =
                     if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
-                eprint!("forebay: {} to destage{about}{end}", show_size(bytes));
+                log::say_progress(format_args!("{} to destage{about}", show_size(bytes)));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }
         })
@@ -624,22 +637,22 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
     let Stopped { incomplete, displaced } = tokio::select! {
         stopped = node.stop(drain) => stopped,
         _ = signals.next() => {
-            eprintln!(
-                "\nforebay: stopped at once; the images are incomplete by themselves until the volumes are served again: \
+            log::say!(Notice, "stopped at once; the images are incomplete by themselves until the volumes are served again: \
                  acknowledged writes are in the tiers"
             );
+            log::flush();
             std::process::exit(1);
         }
     };
     progress.abort();
     for what in &incomplete {
-        eprintln!("forebay: {what}; its image is incomplete by itself until the volume is served again");
+        log::say!(Notice, "{what}; its image is incomplete by itself until the volume is served again");
     }
     for what in &displaced {
-        eprintln!("forebay: {what} (the daemon ends now, with what was not destaged left in the tier)");
+        log::say!(Notice, "{what} (the daemon ends now, with what was not destaged left in the tier)");
     }
     if incomplete.is_empty() && displaced.is_empty() {
-        eprintln!("forebay: stopped; every image is complete");
+        log::say!(Notice, "stopped; every image is complete");
     }
     displaced.is_empty() && (incomplete.is_empty() || !drain)
 }

@@ -272,7 +272,8 @@ fn kill_group(pid: u32) {
     unsafe { libc::kill(-(pid as i32), libc::SIGKILL) };
 }
 
-pub(crate) fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+/// Waits for the end of a process; none: it runs on.
+pub fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let begun = Instant::now();
     let mut pause = Duration::from_micros(500);
     loop {

@@ -36,11 +36,30 @@ pub fn check(root: &Path) -> Outcome {
     docs::check(&tree, &mut wrong);
     leftovers(&tree, &mut wrong);
     verifiers(&tree, &mut wrong);
+    prints(&tree, &mut wrong);
     links(&tree, &mut wrong);
     losses::check(&tree, &mut wrong);
     files::check(&tree, &mut wrong);
     println!("{} files", tree.files().count());
     if wrong.is_empty() { Outcome::Passed } else { Outcome::Failed(wrong) }
+}
+
+/// What writes to standard output or error, waits for whoever reads that, and panics where it fails.
+const PRINTS: [&str; 2] = [concat!("print", "ln!("), concat!("print", "!(")];
+/// Packages whose code runs in the daemon.
+const OF_THE_DAEMON: [&str; 6] = ["api/src/", "core/src/", "front/src/", "host/src/", "io/src/", "node/src/"];
+
+/// What the daemon says goes by `node/src/log.rs`, which waits for nobody.
+fn prints(tree: &Tree, wrong: &mut Vec<String>) {
+    let is_daemon =
+        |file: &str| OF_THE_DAEMON.iter().any(|package| file.starts_with(package)) && !file.contains("tests");
+    for file in tree.files().filter(|file| file.ends_with(".rs") && is_daemon(file)) {
+        for (at, line) in tree.text(file).lines().enumerate() {
+            if PRINTS.iter().any(|print| line.contains(print)) {
+                wrong.push(format!("{file}:{}: said past log::say!, which waits for nobody", at + 1));
+            }
+        }
+    }
 }
 
 /// What lets in whoever has a certificate of an authority, whatever it was issued for. Written in halves as above.
@@ -150,6 +169,7 @@ mod tests {
             "| # | fault | TM | TF | BM | BF |\n| 1 | fault | none |\n[gone](nowhere.md)\n`core/src/gone.rs`, `core/src/used.rs`\n",
         );
         write("docs/used.rs", concat!("use rustls::server::WebPkiClient", "Verifier;\n"));
+        write("front/src/lib.rs", concat!("#![forbid(unsafe_code)]\nfn f() { eprint", "ln!(\"x\") }\n"));
         write("README.md", &"line\n".repeat(150));
         write("io/src/lib.rs", &"line\n".repeat(1001));
         let files = [
@@ -160,6 +180,7 @@ mod tests {
             "rogue/Cargo.toml",
             "docs/losses.md",
             "docs/used.rs",
+            "front/src/lib.rs",
             "README.md",
             "io/src/lib.rs",
         ];
@@ -171,11 +192,13 @@ mod tests {
         lengths::check(&tree, &mut wrong);
         leftovers(&tree, &mut wrong);
         verifiers(&tree, &mut wrong);
+        prints(&tree, &mut wrong);
         links(&tree, &mut wrong);
         losses::check(&tree, &mut wrong);
         std::fs::remove_dir_all(&root).unwrap();
         for expected in [
             "core/Cargo.toml:2: core may not depend on io",
+            "front/src/lib.rs:2: said past log::say!",
             "core/Cargo.toml:3: no comment above says why libc is needed",
             "rogue/Cargo.toml: package rogue is not in the list of edges",
             "rogue/Cargo.toml: [lints] workspace = true is missing",
@@ -195,6 +218,6 @@ mod tests {
         ] {
             assert!(wrong.iter().any(|line| line.starts_with(expected)), "{expected}\nfound: {wrong:#?}");
         }
-        assert_eq!(wrong.len(), 17, "and nothing else: {wrong:#?}");
+        assert_eq!(wrong.len(), 18, "and nothing else: {wrong:#?}");
     }
 }

@@ -24,6 +24,7 @@ use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
 use crate::facts::VolumeFacts;
+use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::config;
@@ -154,6 +155,11 @@ impl Cluster {
         self.known().get(&volume).map(|known| known.definition.clone())
     }
 
+    /// Its name, as far as it is known here.
+    pub(super) fn shown(&self, volume: VolumeId) -> String {
+        self.known().get(&volume).map_or_else(|| volume.to_string(), |known| known.definition.name.to_string())
+    }
+
     pub(super) fn mail(&self, mail: ToDriver) {
         self.shard.send(ToShard::Cluster(Box::new(mail)));
     }
@@ -196,7 +202,11 @@ impl Cluster {
             Asked::RewindSettled { volume, id } => {
                 // Else it is settled once more after a restart.
                 if let Err(error) = self.coordinator.remember_settled(volume, id) {
-                    eprintln!("forebay: that all nodes were heard about volume {volume} is not remembered: {error:#}");
+                    log::say!(
+                        Error,
+                        "that all nodes were heard about volume {} is not remembered: {error:#}",
+                        self.shown(volume)
+                    );
                 }
             }
             Asked::OpenTier { volume, format } => self.open_tier(volume, format).await,
@@ -207,7 +217,7 @@ impl Cluster {
 
     fn notify_of_rewind(&self, id: RewindId, kept: Result<()>) {
         if let Err(error) = kept {
-            eprintln!("forebay: that the coordinator went back is not remembered: {error:#}");
+            log::say!(Error, "that the coordinator went back is not remembered: {error:#}");
         }
         // What stands for those without room is that of one volume.
         if id.is_name() {
@@ -218,7 +228,7 @@ impl Cluster {
     /// What this node knows besides the answer, which is told after it.
     fn notify_of_record<T>(&self, volume: VolumeId, told: &Told<T>) {
         if let Some(why) = &told.why {
-            eprintln!("forebay: volume {volume}: {why}");
+            log::say!(Error, "volume {}: {why}", self.shown(volume));
         }
         if let Some(seen) = &told.seen {
             self.notify(volume, seen.clone());
@@ -260,7 +270,7 @@ impl Cluster {
         let Some(known) = known.get_mut(&volume) else { return };
         let said = known.no_tier.as_ref().is_some_and(|(said, at)| said == why || at.elapsed() < NO_TIER_SAID_AGAIN);
         if !said {
-            eprintln!("forebay: volume {}: this node has no tier for it: {why}", known.definition.name);
+            log::say!(Error, "volume {}: this node has no tier for it: {why}", known.definition.name);
             known.no_tier = Some((why.to_owned(), std::time::Instant::now()));
         }
     }
@@ -328,7 +338,7 @@ impl Cluster {
         let mut known = self.known();
         let Some(known) = known.get_mut(&definition.volume).filter(|known| known.waits != why) else { return };
         if let Some(why) = &why {
-            eprintln!("forebay: volume {}: its tier here waits for {why}", definition.name);
+            log::say!(Error, "volume {}: its tier here waits for {why}", definition.name);
         }
         known.waits = why;
     }
@@ -378,7 +388,7 @@ impl Cluster {
         let tried = match tokio::time::timeout(BACKING_WAIT, &mut attempt).await {
             Ok(tried) => tried,
             Err(_) => {
-                eprintln!("forebay: volume {}: its backing does not answer", definition.name);
+                log::say!(Notice, "volume {}: its backing does not answer", definition.name);
                 attempt.await
             }
         };
@@ -387,7 +397,7 @@ impl Cluster {
             && known.no_backing != failed
         {
             if let Some(words) = &failed {
-                eprintln!("forebay: volume {}: its backing is out of reach: {words}", definition.name);
+                log::say!(Error, "volume {}: its backing is out of reach: {words}", definition.name);
             }
             known.no_backing = failed;
         }
@@ -467,7 +477,7 @@ impl Cluster {
                 };
                 // The old marker still protects: it only knows an older state of the image.
                 if let Some(words) = problem.as_ref().filter(|_| problem != told) {
-                    eprintln!("forebay: volume {volume}: {words}");
+                    log::say!(Notice, "volume {}: {words}", self.shown(volume));
                 }
                 (written, told) = (Some((destaged, size_bytes)), problem);
             }
@@ -702,7 +712,7 @@ impl Cluster {
         let key = match self.open_found_tier(definition).await {
             Ok(opened) => opened.map(|(key, _)| key),
             Err(error) => {
-                eprintln!("forebay: volume {name}: its tier on this node is of no use: {error:#}");
+                log::say!(Error, "volume {name}: its tier on this node is of no use: {error:#}");
                 if let Some(known) = self.known().get_mut(&volume) {
                     known.unreadable = true;
                 }

@@ -18,6 +18,7 @@ use crate::coordinator::schema::{self, AuditLine, Definition, OwnerCommand, Stor
 use crate::coordinator::{Audit, Error, Outcome, commands};
 use crate::datapath::driver::ToDriver;
 use crate::failure::{Failure, FailureKind};
+use crate::log;
 use forebay_api::checked::{Code, Line};
 use forebay_api::record::VolumeId;
 use forebay_api::units::show_size;
@@ -103,8 +104,9 @@ impl Cluster {
         let cluster = self.clone();
         let removal = tokio::spawn(async move { cluster.remove_marker(&definition).await });
         if tokio::time::timeout(MARKER_WAIT, removal).await.is_err() {
-            eprintln!(
-                "forebay: volume {name}: it was deleted, and its backing does not answer: the marker beside it goes when it does"
+            log::say!(
+                Notice,
+                "volume {name}: it was deleted, and its backing does not answer: the marker beside it goes when it does"
             );
         }
         Ok(())
@@ -126,7 +128,7 @@ impl Cluster {
             ImageMarker::of(&backing).map_or(Ok(()), |marker| marker.remove(definition.volume))
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(work).await {
-            eprintln!("forebay: volume {name}: it was deleted, and the marker beside its image is left: {error:#}");
+            log::say!(Error, "volume {name}: it was deleted, and the marker beside its image is left: {error:#}");
         }
     }
 
@@ -416,7 +418,7 @@ impl Cluster {
     pub(super) fn forget_pin(&self, volume: VolumeId) -> bool {
         let forgotten = self.place.pins.forget(volume);
         if let Err(error) = &forgotten {
-            eprintln!("forebay: volume {volume}: it is no more, and what this node knows of it stays: {error:#}");
+            log::say!(Error, "volume {volume}: it is no more, and what this node knows of it stays: {error:#}");
         }
         forgotten.is_ok()
     }
@@ -431,12 +433,12 @@ impl Cluster {
         let is_gone = forgotten && matches!(removed, Ok(Ok(_)));
         let name = known.map_or_else(|| volume.to_string(), |known| known.definition.name.into());
         match removed {
-            Ok(Ok(0)) => eprintln!("forebay: volume {name}: it was deleted"),
-            Ok(Ok(_)) => eprintln!("forebay: volume {name}: it was deleted; its tier on this node is removed"),
+            Ok(Ok(0)) => log::say!(Notice, "volume {name}: it was deleted"),
+            Ok(Ok(_)) => log::say!(Notice, "volume {name}: it was deleted; its tier on this node is removed"),
             Ok(Err(error)) => {
-                eprintln!("forebay: volume {name}: it was deleted, and its tier on this node is left: {error:#}");
+                log::say!(Error, "volume {name}: it was deleted, and its tier on this node is left: {error:#}");
             }
-            Err(_) => eprintln!("forebay: volume {name}: removing its tier panicked; this is a bug"),
+            Err(_) => log::say!(Error, "volume {name}: removing its tier panicked; this is a bug"),
         }
         is_gone
     }

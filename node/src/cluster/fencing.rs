@@ -15,6 +15,7 @@ use super::status::name_of;
 use super::watchdog::NotReset;
 use crate::coordinator::schema::{Definition, NodeEntry, StoredRecord};
 use crate::datapath::driver::Shown;
+use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::cluster::{FenceReport, FormerReport, MeansReport};
 use forebay_api::config::fence::FenceConfig;
@@ -141,7 +142,7 @@ impl Search {
         let mut formers = self.formers();
         let Some(looked) = formers.iter_mut().find(|looked| looked.former.term == term) else { return };
         if looked.words.get(&by) != Some(&words) {
-            eprintln!("forebay: volume {}: no proof yet about the owner of term {}: {words}", self.volume, term.0);
+            log::say!(Notice, "volume {}: no proof yet about the owner of term {}: {words}", self.volume, term.0);
             looked.words.insert(by, words);
         }
     }
@@ -231,8 +232,9 @@ impl Cluster {
                         StrangersSeen::One
                     }
                     (Ok(OwnerLock::HeldBy(holder)), StrangersSeen::One | StrangersSeen::Out) => {
-                        eprintln!(
-                            "forebay: volume {}: a former owner has left its backing, which {holder} has locked since. Nothing is read or \
+                        log::say!(
+                            Notice,
+                            "volume {}: a former owner has left its backing, which {holder} has locked since. Nothing is read or \
                              written any more by what this node knows of the volume, until the backing is free",
                             search.volume
                         );
@@ -242,8 +244,9 @@ impl Cluster {
                         let words = error.to_string();
                         if *before != StrangersSeen::Unknown(words.clone()) {
                             let volume = search.volume;
-                            eprintln!(
-                                "forebay: volume {volume}: cannot lock its backing against others: {words}; trying again"
+                            log::say!(
+                                Error,
+                                "volume {volume}: cannot lock its backing against others: {words}; trying again"
                             );
                         }
                         StrangersSeen::Unknown(words)
@@ -356,7 +359,7 @@ impl Cluster {
             let begun = Instant::now();
             let device = device.as_ref().as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
             let (path, expelled) = (device.path(), device.expel_beside(own, other)?);
-            eprintln!("forebay: {other} is expelled from {} ({expelled:?})", path.display());
+            log::say!(Notice, "{other} is expelled from {} ({expelled:?})", path.display());
             if expelled == Expelled::Now {
                 keep(&proofs, Means::Reservation, &name_of_device(device), "preempt and abort", begun.elapsed());
             }
@@ -399,12 +402,12 @@ impl Cluster {
     async fn switch_off(&self, entry: &NodeEntry, fence: &Fence, why: &str) -> Result<()> {
         let agent = fence.config.agent()?;
         let (name, by) = (entry.name.clone(), agent.name().to_owned());
-        eprintln!("forebay: {by} is asked to switch {name} off, {why}");
+        log::say!(Error, "{by} is asked to switch {name} off, {why}");
         let proofs = self.proofs.clone();
         let work = move || -> Result<()> {
             let begun = Instant::now();
             agent.off()?;
-            eprintln!("forebay: {name} is off, by {} in {:.1} s", agent.name(), begun.elapsed().as_secs_f64());
+            log::say!(Notice, "{name} is off, by {} in {:.1} s", agent.name(), begun.elapsed().as_secs_f64());
             keep(&proofs, Means::PowerOff, &name, agent.name(), begun.elapsed());
             Ok(())
         };
@@ -412,7 +415,7 @@ impl Cluster {
         let noted = self.note("power-off", None, &format!("{} was switched off by {by}, {why}", entry.name)).await;
         if let Err(error) = noted {
             // It is off all the same.
-            eprintln!("forebay: the audit log does not have that {} was switched off: {error:#}", entry.name);
+            log::say!(Error, "the audit log does not have that {} was switched off: {error:#}", entry.name);
         }
         Ok(())
     }
@@ -522,6 +525,6 @@ impl Cluster {
 pub(super) fn keep(proofs: &Proofs, means: Means, target: &str, by: &str, took: Duration) {
     let kept = proofs.prepare().and_then(|()| proofs.keep(means, target, by, took));
     if let Err(error) = kept {
-        eprintln!("forebay: when the fence of {target} was last proven is not kept: {error:#}");
+        log::say!(Error, "when the fence of {target} was last proven is not kept: {error:#}");
     }
 }

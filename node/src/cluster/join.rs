@@ -4,6 +4,7 @@
 
 use super::control::Cluster;
 use crate::addresses::Addresses;
+use crate::log;
 
 use super::fencing::Fence;
 use super::link_diagnosis::LinkDiagnosis;
@@ -160,14 +161,16 @@ impl Cluster {
 fn warn_of_identity(identity: &identity::Identity) {
     let name = &identity.name;
     if identity.renewal_due {
-        eprintln!(
-            "forebay: the identity of {name} ends on {}: renew it with `forebay node enrol`",
+        log::say!(
+            Notice,
+            "the identity of {name} ends on {}: renew it with `forebay node enrol`",
             identity.valid_until
         );
     }
     if identity.lacks_role {
-        eprintln!(
-            "forebay: warning: the identity of {name} is older than roles of certificates, and is taken until it ends: renew it \
+        log::say!(
+            Warning,
+            "the identity of {name} is older than roles of certificates, and is taken until it ends: renew it \
              with `forebay node enrol {name} --renew` where the cluster's authority is"
         );
     }
@@ -175,8 +178,9 @@ fn warn_of_identity(identity: &identity::Identity) {
 
 fn warn_of_way_to(etcd: &EtcdConfig) {
     if !etcd.is_protected() {
-        eprintln!(
-            "forebay: warning: etcd is asked without TLS: whoever is on the way to it, or reaches it, decides who owns each volume; give its members certificates, and https:// with etcd_tls in [cluster] (docs/install.md, etcd)"
+        log::say!(
+            Warning,
+            "etcd is asked without TLS: whoever is on the way to it, or reaches it, decides who owns each volume; give its members certificates, and https:// with etcd_tls in [cluster] (docs/install.md, etcd)"
         );
     }
 }
@@ -185,9 +189,9 @@ fn warn_of_way_to(etcd: &EtcdConfig) {
 fn check_fences(fences: &[FenceConfig], own: &str) {
     for fence in fences {
         if fence.node == own {
-            eprintln!("forebay: warning: [[fence]] node = {own:?} is this node, which never switches itself off");
+            log::say!(Warning, "[[fence]] node = {own:?} is this node, which never switches itself off");
         } else if let Err(error) = fence.agent() {
-            eprintln!("forebay: warning: the fence of {} cannot be used: {error:#}", fence.node);
+            log::say!(Warning, "the fence of {} cannot be used: {error:#}", fence.node);
         }
     }
 }
@@ -247,7 +251,7 @@ fn doors(links: &[(IpAddr, Option<SocketAddr>)], config: &ClusterConfig) -> Resu
 fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {
     match name {
         SecurityName::Plain => {
-            eprintln!("forebay: warning: links are plain: whoever reaches them may read and change every volume");
+            log::say!(Warning, "links are plain: whoever reaches them may read and change every volume");
             Ok(Security::Plain)
         }
         SecurityName::Tls => {
@@ -300,7 +304,7 @@ async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<Timing
             Err(error) => bail!("{error}"),
         };
         if !std::mem::replace(&mut told, true) {
-            eprintln!("forebay: waiting for the coordinator: {why}");
+            log::say!(Error, "waiting for the coordinator: {why}");
         }
         tokio::time::sleep(RETRY).await;
     }

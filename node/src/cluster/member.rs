@@ -14,6 +14,7 @@ use crate::allowed::Allowed;
 use crate::coordinator::schema::Definition;
 use crate::facts::VolumeFacts;
 use crate::judgement::TierFound;
+use crate::log;
 use crate::memory_place;
 use crate::open::{
     BACKING_DEPTH_MAX, BACKING_WRITE_BYTES_MAX, DESTAGE_DELAY, DESTAGE_ROUND_BYTES_MAX, OpenVolume, is_there,
@@ -232,7 +233,7 @@ impl Place {
     pub fn format(&self, definition: &Definition, size_bytes: u64, unreadable: bool) -> Result<Opened> {
         if unreadable {
             for (_, path) in self.tiers().into_iter().filter(|(of, _)| *of == definition.volume) {
-                eprintln!("forebay: volume {}: {}", definition.name, put_aside(&path)?);
+                log::say!(Notice, "volume {}: {}", definition.name, put_aside(&path)?);
             }
         }
         self.in_memory_of_links(|| self.format_here(definition, size_bytes))
@@ -273,7 +274,7 @@ impl Place {
         if let Some(remark) =
             self.placement.has_memory(&definition.name, self.placement.memory_node(LINKS_SHARD), &arena)
         {
-            eprintln!("forebay: volume {}: {remark}", definition.name);
+            log::say!(Notice, "volume {}: {remark}", definition.name);
         }
         let facts = VolumeFacts {
             name: definition.name.to_string(),

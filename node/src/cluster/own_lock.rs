@@ -8,6 +8,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::schema::Definition;
+use crate::log;
 use forebay_api::record::VolumeId;
 use forebay_core::ownership::{Event, State};
 use forebay_core::types::Term;
@@ -46,8 +47,9 @@ impl Cluster {
                 tokio::spawn(self.clone().look_after_lock(definition.clone(), look, term, ended.clone()));
             }
             Ok(None) => {}
-            Err(error) => eprintln!(
-                "forebay: volume {}: whether the lock on its backing is lost cannot be looked at: {error}",
+            Err(error) => log::say!(
+                Error,
+                "volume {}: whether the lock on its backing is lost cannot be looked at: {error}",
                 definition.name
             ),
         }
@@ -64,7 +66,7 @@ impl Cluster {
         let mut told = None;
         let mut tell_once = |words: Option<String>| {
             if let Some(words) = words.as_ref().filter(|_| words != told) {
-                eprintln!("forebay: volume {name}: a look at the lock on its backing {words}");
+                log::say!(Notice, "volume {name}: a look at the lock on its backing {words}");
             }
             told = words;
         };
@@ -87,8 +89,9 @@ impl Cluster {
                 Ok(Ok(Looked::Ours)) => tell_once(None),
                 Ok(Ok(Looked::Ended)) => return,
                 Ok(Ok(Looked::Lost(why))) => {
-                    eprintln!(
-                        "forebay: volume {name}: {why}. Nothing is read or written any more by what this node knows of the \
+                    log::say!(
+                        Error,
+                        "volume {name}: {why}. Nothing is read or written any more by what this node knows of the \
                          volume; it is served again, here or elsewhere, when it was taken over as after a restart"
                     );
                     return self.notify(definition.volume, Event::LockLost(term));
@@ -119,8 +122,9 @@ impl Cluster {
         let kept_out = match self.keep_out_formers(volume).await {
             Ok(kept_out) => kept_out,
             Err(failure) => {
-                eprintln!(
-                    "forebay: volume {name}: it is opened here by itself when its last owner is proved to have ended, which \
+                log::say!(
+                    Error,
+                    "volume {name}: it is opened here by itself when its last owner is proved to have ended, which \
                      cannot be looked at: {}",
                     failure.message
                 );

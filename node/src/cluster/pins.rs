@@ -14,6 +14,7 @@
 use super::clients::KnownClients;
 use crate::allowed::NamedBy;
 use crate::coordinator::schema::Definition;
+use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
 use forebay_api::record::{Marker, VolumeId};
@@ -134,7 +135,7 @@ impl Pins {
         let named = Pin { named_here: true, ..was };
         match self.write(&named) {
             Ok(()) => *pin = named,
-            Err(error) => eprintln!("forebay: volume {}: {error:#}; trying again", named.definition.name),
+            Err(error) => log::say!(Error, "volume {}: {error:#}; trying again", named.definition.name),
         }
     }
 
@@ -186,7 +187,7 @@ impl Pins {
         }
         match write_atomically(&self.folder.join(BEGUN), b"") {
             Ok(()) => state.begun = true,
-            Err(error) => eprintln!("forebay: {error:#}; trying again"),
+            Err(error) => log::say!(Error, "{error:#}; trying again"),
         }
     }
 
@@ -204,7 +205,7 @@ impl Pins {
         }
         let text = serde_json::to_vec(known).expect("a number and names are JSON");
         if let Err(error) = write_atomically(&self.path(volume).with_extension(CLIENTS), &text) {
-            eprintln!("forebay: which clients volume {volume} is for is not remembered: {error:#}");
+            log::say!(Error, "which clients volume {volume} is for is not remembered: {error:#}");
         }
         state.clients.insert(volume, known.clone());
     }

@@ -7,6 +7,7 @@
 use super::control::Cluster;
 use crate::coordinator::Registered;
 use crate::coordinator::schema::NodeEntry;
+use crate::log;
 use forebay_core::cluster::{NodeId, RewindId};
 use std::sync::Mutex;
 use std::time::{Duration as Time, Instant};
@@ -109,22 +110,25 @@ impl Cluster {
     pub(super) async fn stay_registered(&self, shown: &[NodeEntry]) {
         let Some(entry) = self.registration.missing_in(shown) else { return };
         match self.coordinator.register(&entry).await {
-            Ok(Registered::Done) => eprintln!(
-                "forebay: the coordinator did not have this node as it is (was it restored from a backup?): {} is registered anew",
+            Ok(Registered::Done) => log::say!(
+                Notice,
+                "the coordinator did not have this node as it is (was it restored from a backup?): {} is registered anew",
                 self.name
             ),
-            Ok(Registered::NameTaken(other)) => eprintln!(
-                "forebay: warning: {} is another node's name by now (number {:016x}): stop this one, and enrol it under another name",
+            Ok(Registered::NameTaken(other)) => log::say!(
+                Warning,
+                "{} is another node's name by now (number {:016x}): stop this one, and enrol it under another name",
                 self.name,
                 other.node().0
             ),
-            Ok(Registered::NumberTaken(other)) => eprintln!(
-                "forebay: warning: this node's number is that of {other} by now: stop this one, and enrol it under another name"
+            Ok(Registered::NumberTaken(other)) => log::say!(
+                Warning,
+                "this node's number is that of {other} by now: stop this one, and enrol it under another name"
             ),
             Ok(Registered::Unknown(why)) => {
-                eprintln!("forebay: whether this node is registered anew is not known: {why}")
+                log::say!(Error, "whether this node is registered anew is not known: {why}")
             }
-            Err(error) => eprintln!("forebay: this node cannot be registered anew: {error}"),
+            Err(error) => log::say!(Error, "this node cannot be registered anew: {error}"),
         }
     }
 }

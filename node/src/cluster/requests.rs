@@ -17,6 +17,7 @@ use crate::coordinator::link_asks::Ask;
 use crate::coordinator::requests::{Nonce, Request};
 use crate::coordinator::schema::{self, Call, Document};
 use crate::coordinator::{Error, Outcome};
+use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::record::VolumeId;
@@ -267,7 +268,7 @@ impl Cluster {
         let seal = match self.seals.seal(sealed_request(R::ANSWERED, &self.name, request.from(), &parts)) {
             Ok(seal) => seal,
             Err(error) => {
-                eprintln!("forebay: what {} has asked for is not answered: {error:#}", request.from());
+                log::say!(Error, "what {} has asked for is not answered: {error:#}", request.from());
                 return false;
             }
         };
@@ -286,7 +287,7 @@ impl Cluster {
         let mut said = self.forged_said.lock().expect("nobody panics while holding it");
         if said.is_none_or(|at| at.elapsed() >= TWIN_SAID_AGAIN) {
             *said = Some(Instant::now());
-            eprintln!("forebay: warning: {what}");
+            log::say!(Warning, "{what}");
         }
     }
 
@@ -320,11 +321,13 @@ impl Cluster {
                 && twin_said.is_none_or(|at| at.elapsed() >= TWIN_SAID_AGAIN)
             {
                 twin_said = Some(Instant::now());
-                eprintln!(
-                    "forebay: warning: another daemon runs with the identity of {}, or somebody else writes to the coordinator \
+                log::say!(
+                    Warning,
+                    "another daemon runs with the identity of {}, or somebody else writes to the coordinator \
                      (a nonce {} was found there that is not of this daemon): two daemons of one identity take each other's volumes away; \
                      stop one of them, and enrol a copied machine under a name of its own",
-                    self.name, other.nonce
+                    self.name,
+                    other.nonce
                 );
             }
             told.drain(..told.len().saturating_sub(TOLD_REMEMBERED));

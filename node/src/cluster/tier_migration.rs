@@ -17,6 +17,7 @@ use super::status::name_of;
 use crate::coordinator::schema::{Definition, Load, NodeEntry, VERSION_FLUSHED};
 use crate::datapath::driver::Shown;
 use crate::failure::FailureKind;
+use crate::log;
 use forebay_api::config::TierName;
 use forebay_api::record::VolumeId;
 use forebay_api::status::TierChangeReport;
@@ -131,7 +132,7 @@ impl Cluster {
                     && paused.get(&volume).is_none_or(|until| Instant::now() >= *until)
                     && let Err(why) = self.hand_over_to_migrate(&definition, to).await
                 {
-                    eprintln!("forebay: volume {}: its owner is to change its tier, and stays: {why}", definition.name);
+                    log::say!(Error, "volume {}: its owner is to change its tier, and stays: {why}", definition.name);
                     paused.insert(volume, Instant::now() + PAUSE_AFTER_FAILURE);
                 }
             }

@@ -14,6 +14,7 @@ use crate::coordinator::Registered;
 use crate::coordinator::schema::{Definition, NodeEntry, WatchdogDefinition};
 use crate::datapath::driver::{Late, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard};
+use crate::log;
 use anyhow::{Context, Result, anyhow, bail};
 use forebay_api::checked::Line;
 use forebay_api::config::watchdog::WatchdogConfig;
@@ -66,14 +67,15 @@ impl Cluster {
     pub(super) async fn use_watchdog(self: Arc<Cluster>, config: WatchdogConfig, entry: NodeEntry) {
         let device = config.device.display();
         match self.try_watchdog(&config, entry).await {
-            Ok(words) => eprintln!(
-                "forebay: the watchdog {device} ({}) is armed: whatever outlives the lease of an owner here by {} dies with this \
+            Ok(words) => log::say!(
+                Notice,
+                "the watchdog {device} ({}) is armed: whatever outlives the lease of an owner here by {} dies with this \
                  machine",
                 words.identity,
                 show_seconds(words.resets_within_ms as f64 / 1e3)
             ),
             Err(error) => {
-                eprintln!("forebay: warning: the watchdog {device} is no fence for this node: {error:#}");
+                log::say!(Warning, "the watchdog {device} is no fence for this node: {error:#}");
             }
         }
     }
@@ -173,8 +175,9 @@ impl Cluster {
                 Err(error) => format!("{error:#}"),
             };
             if !std::mem::replace(&mut told, true) {
-                eprintln!(
-                    "forebay: the watchdog waits for the end of writes of a killed process to the backing of {}: {why}",
+                log::say!(
+                    Error,
+                    "the watchdog waits for the end of writes of a killed process to the backing of {}: {why}",
                     definition.name
                 );
             }
@@ -195,8 +198,9 @@ impl Cluster {
         let armed = self.own_watchdog.armed.lock().expect("nobody panics while holding it").take();
         if !rests {
             if armed.is_some() {
-                eprintln!(
-                    "forebay: the watchdog stays armed, because a volume is still owned here: this machine is reset unless the \
+                log::say!(
+                    Notice,
+                    "the watchdog stays armed, because a volume is still owned here: this machine is reset unless the \
                      daemon is started again in time"
                 );
             }
@@ -205,7 +209,7 @@ impl Cluster {
         // The next process need not look for the writes of this one.
         let forgotten = std::fs::remove_file(&self.own_watchdog.boot_file);
         if let Err(error) = forgotten {
-            eprintln!("forebay: cannot remove {}: {error}", self.own_watchdog.boot_file.display());
+            log::say!(Error, "cannot remove {}: {error}", self.own_watchdog.boot_file.display());
         }
         let Some(stop) = armed else { return };
         let (answer, answered) = oneshot::channel();
@@ -214,7 +218,7 @@ impl Cluster {
             Err(_) => Err(anyhow!("who feeds it has ended")),
         };
         if let Err(error) = disarmed {
-            eprintln!("forebay: the watchdog stays armed: {error:#}");
+            log::say!(Error, "the watchdog stays armed: {error:#}");
         }
     }
 
@@ -294,7 +298,7 @@ fn feed(watchdog: Watchdog, feeding: Feeding, shard: &ShardHandle, stopped: &Rec
         };
         if let Some(why) = why.as_ref().filter(|_| fed) {
             let timeout = show_seconds(watchdog.timeout().as_secs_f64());
-            eprintln!("forebay: the watchdog is not fed, and resets this machine within {timeout}: {why}");
+            log::say!(Error, "the watchdog is not fed, and resets this machine within {timeout}: {why}");
         }
         fed = why.is_none();
     }

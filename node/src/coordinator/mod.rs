@@ -28,6 +28,7 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+use crate::log;
 use clients::ClientsWord;
 use etcd::health::Trouble;
 use forebay_api::checked::{NodeName, shown};
@@ -406,8 +407,9 @@ impl Coordinator {
         let mut mark = self.mark.lock().expect("nothing panics while it is held");
         if seen > mark.store_rewinds {
             mark.store_rewinds = seen;
-            eprintln!(
-                "forebay: etcd shows an older state than before, or is another one: it was restored from a backup"
+            log::say!(
+                Notice,
+                "etcd shows an older state than before, or is another one: it was restored from a backup"
             );
             // Whether it is on the medium is asked below.
             let _ = self.memory.name_rewind(sent);

@@ -1,5 +1,6 @@
 //! Values in the coordinator that cannot be used: kept by key, said once each, and shown until they are gone or put right.
 
+use crate::log;
 use forebay_api::checked::shown;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,7 +23,7 @@ impl Refused {
             report(key, why);
         }
         if before.is_empty() && more > 0 {
-            eprintln!("forebay: warning: and {more} more of {} in the coordinator", shown(look));
+            log::say!(Warning, "and {more} more of {} in the coordinator", shown(look));
         }
         if !new.is_empty() {
             kept.insert(look.to_owned(), new);
@@ -41,9 +42,5 @@ impl Refused {
 }
 
 fn report(key: &str, why: &str) {
-    eprintln!(
-        "forebay: warning: {} in the coordinator is not used: {}",
-        shown(key),
-        forebay_api::checked::Line::of(why)
-    );
+    log::say!(Warning, "{} in the coordinator is not used: {}", shown(key), forebay_api::checked::Line::of(why));
 }

@@ -26,6 +26,7 @@ use crate::datapath::directory::{Directory, Export, Place as ExportPlace};
 use crate::datapath::forward::{self, ForwarderHandle};
 use crate::datapath::mailbox::{Seat, Snapshot, VolumeKey};
 use crate::datapath::shard::{Clients, Slot};
+use crate::log;
 pub use asked::Asked;
 use commanded::{Change, Commanded, Commands};
 use forebay_api::record::VolumeId;
@@ -510,7 +511,7 @@ impl Driver {
             }
         }
         for TurnedAway { address, why } in self.turned_away.drain(..) {
-            eprintln!("forebay: nobody was let in from {address}: {why}");
+            log::say!(Error, "nobody was let in from {address}: {why}");
         }
         self.strangers.retain(|(until, _)| *until > now);
         for replica in self.replicas.values_mut() {
@@ -539,7 +540,7 @@ impl Driver {
             };
             let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             if let Err(why) = peer.link.adopt(desks.reactor, &mut desk, arrival, now) {
-                eprintln!("forebay: a channel of {} was not taken: {why}", peer.link.peer());
+                log::say!(Error, "a channel of {} was not taken: {why}", peer.link.peer());
             }
         }
     }

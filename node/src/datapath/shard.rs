@@ -20,6 +20,7 @@ use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Desks, Driver, Outgoing, ToDriver};
 use crate::datapath::forward::ToForwarder;
 use crate::datapath::mailbox::{CommandError, Seat, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::log;
 use crate::open::OpenVolume;
 use crate::placement::Placement;
 use anyhow::{Context, Result};
@@ -323,7 +324,7 @@ impl Shard {
                 }
             }
             while let Some(notice) = slot.io.take_notice() {
-                eprintln!("forebay: {notice}");
+                log::say!(Notice, "{notice}");
             }
             slot.publish_when_serving(now);
             if slot.replayed.is_some() && slot.volume.replay_is_recorded() {

@@ -9,6 +9,7 @@ use super::{Absence, Answer, Node, Running, STOP_MAX, blocking, failure, no_such
 use crate::cluster::deletion::GivenUp;
 use crate::failure::FailureKind;
 use crate::journal;
+use crate::log;
 use crate::open::{Removal, TIER_LOCK_WAIT, is_all_zeros, is_own_place, remove_spare};
 use crate::volume_store::Store;
 use anyhow::Context;
@@ -77,8 +78,9 @@ impl Node {
             && path.exists()
         {
             let path = path.display();
-            eprintln!(
-                "forebay: volume {name}: its journal {path} stays, for its image; remove it if that is gone for good"
+            log::say!(
+                Notice,
+                "volume {name}: its journal {path} stays, for its image; remove it if that is gone for good"
             );
         }
         let store = self.store.clone();
@@ -143,7 +145,7 @@ impl Node {
             let (record, running) = (record.clone(), running.clone());
             let save = move || save_marker(&record, &running, &snapshot, Moment::Stopped { clean: true });
             if let Err(message) = blocking(save).await {
-                eprintln!("forebay: {message}");
+                log::say!(Notice, "{message}");
             }
         }
     }
@@ -165,12 +167,12 @@ fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>, displaced
         }
     };
     if let Some(remark) = remove_tier(store, record)? {
-        eprintln!("forebay: volume {}: {remark}", record.name);
+        log::say!(Notice, "volume {}: {remark}", record.name);
     }
     match record.spare.as_deref().map(|path| remove_spare(&record.name, path)) {
         None | Some(Removal::Done) => {}
         Some(Removal::NotOurs(kept) | Removal::HasWrites(kept)) => {
-            eprintln!("forebay: volume {}: {kept}", record.name);
+            log::say!(Notice, "volume {}: {kept}", record.name);
         }
         Some(Removal::Failed(why)) => anyhow::bail!(why),
     }

@@ -8,6 +8,7 @@
 
 use super::{Answer, Node, Running, blocking, failure};
 use crate::failure::FailureKind;
+use crate::log;
 use crate::open::Image;
 use forebay_io::file::{Whereabouts, whereabouts};
 use std::sync::Mutex;
@@ -38,8 +39,8 @@ impl ImageWatch {
         let mut displaced = self.displaced.lock().expect("nobody panics while holding it");
         if *displaced != text {
             match &text {
-                Some(text) => eprintln!("forebay: volume {name}: {text}"),
-                None => eprintln!("forebay: volume {name}: its image is at {} again", file.path().display()),
+                Some(text) => log::say!(Notice, "volume {name}: {text}"),
+                None => log::say!(Notice, "volume {name}: its image is at {} again", file.path().display()),
             }
             displaced.clone_from(&text);
         }

@@ -22,6 +22,7 @@ use super::plan::{Plan, Settings, Wanted, plan};
 use super::{Absence, Answer, Node, Running, blocking, failure};
 use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
 use crate::failure::{FailureKind, HELD_IMAGE};
+use crate::log;
 use crate::memory_place;
 use crate::open::{self, FoundTier, Inherited, Removal, make_tier, remove_spare};
 use forebay_api::config::TierName;
@@ -114,7 +115,7 @@ impl Node {
             entry.changing = None;
         }
         if let Err(kept) = self.forget_spare(name).await {
-            eprintln!("forebay: volume {name}: {kept}");
+            log::say!(Notice, "volume {name}: {kept}");
         }
         changed
     }
@@ -271,7 +272,7 @@ impl Node {
             // The marker speaks of the new one: that is the one to be served, by the next start.
             Err(_) if running.marker.is_of_another(from.volume) => None,
             Err(why) => {
-                eprintln!("forebay: volume {name} goes on with its former tier: {}", why.message);
+                log::say!(Notice, "volume {name} goes on with its former tier: {}", why.message);
                 self.go_back(name, running, from, &new.tier.path).await
             }
         };
@@ -329,7 +330,7 @@ impl Node {
             Err(message) => {
                 let message =
                     format!("{message}; then restart the daemon. Nothing is lost: image and former tier have it all");
-                eprintln!("forebay: volume {name}: {message}");
+                log::say!(Notice, "volume {name}: {message}");
                 self.note_failed(name, &message);
                 None
             }
@@ -388,7 +389,7 @@ impl Node {
         let of = name.to_owned();
         match blocking(move || Ok(remove_spare(&of, &path))).await? {
             Removal::Done => {}
-            Removal::NotOurs(remark) => eprintln!("forebay: volume {name}: {remark}"),
+            Removal::NotOurs(remark) => log::say!(Notice, "volume {name}: {remark}"),
             Removal::HasWrites(why) | Removal::Failed(why) => return Err(why),
         }
         self.change_record(name, |record| record.spare = None).await.map_err(|failed| failed.message)

@@ -9,6 +9,7 @@
 
 mod look;
 
+use crate::log;
 use crate::open::Opened;
 use crate::volume_store::Store;
 use anyhow::Result;
@@ -120,7 +121,7 @@ impl Placement {
     }
 
     fn failed(&self, shard: usize, why: String) {
-        eprintln!("forebay: warning: data-path thread {shard}: {why}");
+        log::say!(Warning, "data-path thread {shard}: {why}");
         lock(&self.problems).entry(shard).or_insert(why);
     }
 

@@ -7,6 +7,7 @@ use super::Driver;
 use crate::coordinator::Audit;
 use crate::coordinator::answers::Word;
 use crate::datapath::driver::Asked;
+use crate::log;
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::Record;
 use forebay_core::ownership::{self, CommandError, Committed, Override};
@@ -83,7 +84,7 @@ impl Driver {
         let word = by.map(|by| replica.commands.word(by));
         if word == Some(None) {
             // Nobody would find in the audit log why it was allowed. For core its fate is unknown, which it asks about.
-            eprintln!("forebay: volume {}: {by:?} has no line of the audit log; this is a bug", replica.name);
+            log::say!(Error, "volume {}: {by:?} has no line of the audit log; this is a bug", replica.name);
             return replica.ownership.handle(now, ownership::Event::Committed(op, Committed::Unknown));
         }
         self.ask(Asked::Commit {

@@ -6,6 +6,7 @@
 //! - All connections of nodes that forward end with the term (F2). Clients of this node are moved, not ended.
 
 use super::*;
+use crate::log;
 use forebay_core::roles::Client;
 use forebay_core::wire::{Entered, Rejection};
 use forebay_front::nbd::handshake::{ExportInfo, Negotiated};
@@ -31,7 +32,7 @@ impl Driver {
             place: ExportPlace::Shard { number: 0, key: VolumeKey(key as u32) },
         });
         self.addresses.serve(VolumeId(*volume), true);
-        eprintln!("forebay: volume {}: served here, in term {}", replica.name, term.0);
+        log::say!(Notice, "volume {}: served here, in term {}", replica.name, term.0);
     }
 
     /// From here on the next owner answers (T9).
@@ -39,7 +40,7 @@ impl Driver {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         replica.serves = None;
         let forwarders = std::mem::take(&mut replica.forwarders);
-        eprintln!("forebay: volume {}: this node is not its owner any more", replica.name);
+        log::say!(Notice, "volume {}: this node is not its owner any more", replica.name);
         let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) else {
             self.directory.remove(&replica.name);
             return self.addresses.serve(VolumeId(*volume), false);
@@ -122,7 +123,7 @@ impl Driver {
         let name = arrival.name().clone();
         let channel = match arrival.enter(&self.identity, Entered { term, size_bytes, request_bytes_max }) {
             Ok(channel) => channel,
-            Err(why) => return eprintln!("forebay: volume {}: {name} was not let in: {why}", replica.name),
+            Err(why) => return log::say!(Error, "volume {}: {name} was not let in: {why}", replica.name),
         };
         let export = ExportInfo {
             name: replica.name.clone(),

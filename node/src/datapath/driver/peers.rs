@@ -5,6 +5,7 @@
 //! reasons, and there are at most [`PEERS_MAX`]. Two entries with one number, or one name, are two peers until one of them has shown who it is.
 
 use super::{Desk, Desks, Driver, LINK, LINK_BYTES_MAX, Peer, PeerNode};
+use crate::log;
 use forebay_core::api::{Event, Outcome};
 use forebay_core::cluster::NodeId;
 use forebay_core::ownership;
@@ -143,7 +144,7 @@ impl Driver {
         let name = config.peer.clone();
         let link = match Link::new(config, desks.now) {
             Ok(link) => link,
-            Err(why) => return eprintln!("forebay: warning: there is no link to {name}: {why}"),
+            Err(why) => return log::say!(Warning, "there is no link to {name}: {why}"),
         };
         self.peers.push(Peer { node, pairs, link, was_up: false });
         if !self.is_linked(node) {
@@ -192,9 +193,9 @@ impl Driver {
                     }
                 }
                 LinkEvent::Up { address, .. } => {
-                    eprintln!("forebay: link to {}: the channel with {address} is up", self.peers[at].link.peer());
+                    log::say!(Notice, "link to {}: the channel with {address} is up", self.peers[at].link.peer());
                 }
-                LinkEvent::Down { why, .. } => eprintln!("forebay: link to {}: {why}", self.peers[at].link.peer()),
+                LinkEvent::Down { why, .. } => log::say!(Error, "link to {}: {why}", self.peers[at].link.peer()),
             }
         }
         while let Some(token) = self.peers[at].link.take_released() {

@@ -29,6 +29,7 @@ use crate::addresses::Addresses;
 use crate::datapath::connections::Connections;
 use crate::datapath::directory::{Directory, Export, Place};
 use crate::datapath::mailbox::{Seat, ToShard, VolumeKey};
+use crate::log;
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::NodeId;
 use forebay_core::types::{Duration, Instant, Term};
@@ -437,7 +438,7 @@ impl Forwarder {
         if let Some(volume) = &self.volumes[index]
             && line.told.as_deref() != Some(why)
         {
-            eprintln!("forebay: volume {}: requests cannot be forwarded to its owner for now: {why}", volume.name);
+            log::say!(Error, "volume {}: requests cannot be forwarded to its owner for now: {why}", volume.name);
             line.told = Some(why.to_owned());
         }
         self.close_way(index, now + pause);
@@ -514,7 +515,7 @@ impl Forwarder {
         let Some(&index) = self.by_id.get(&id) else { return };
         let Some(volume) = self.volumes[index].as_mut() else { return };
         if let Err(error) = volume.open_arena() {
-            eprintln!("forebay: volume {}: no memory to forward a client's requests: {error}", volume.name);
+            log::say!(Error, "volume {}: no memory to forward a client's requests: {error}", volume.name);
             return;
         }
         // Where it came from the data path, the owner of that moment was this node.

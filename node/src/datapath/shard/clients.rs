@@ -14,6 +14,7 @@ use crate::datapath::connections::{Connections, Home};
 use crate::datapath::directory::{Directory, Place};
 use crate::datapath::forward::ToForwarder;
 use crate::datapath::mailbox::{Seat, ToShard};
+use crate::log;
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
 use forebay_core::format::payload_checksum;
@@ -128,7 +129,7 @@ impl Clients {
     pub fn listen(&mut self, reactor: &mut Reactor, socket: OwnedFd, tls: Option<TlsServer>, connections_max: u32) {
         let token = LISTENER | self.listeners.len() as u64;
         if let Err(error) = reactor.watch(socket.as_raw_fd(), token, Interest::READ) {
-            eprintln!("forebay: cannot wait for clients: {error}; the listener stays closed");
+            log::say!(Error, "cannot wait for clients: {error}; the listener stays closed");
             return;
         }
         let clients = Arc::new(AtomicU64::new(0));
@@ -165,7 +166,7 @@ impl Clients {
                         continue;
                     }
                     Some(_) | None => {
-                        eprintln!("forebay: cannot accept a client: {error}; trying again in a second");
+                        log::say!(Error, "cannot accept a client: {error}; trying again in a second");
                         listener.paused_until = Some(now + ACCEPT_PAUSE);
                         let token = LISTENER | index as u64;
                         let _ = reactor.rewatch(listener.socket.as_raw_fd(), token, Interest::NONE);

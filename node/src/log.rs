@@ -1,0 +1,303 @@
+//! What the daemon says on its standard error: whoever says something waits for nobody.
+//!
+//! A line is put in a queue, and a thread of its own writes it. Where standard error is full, closed, or a pipe that nobody reads, lines
+//! are left out and counted; the daemon goes on.
+//!
+//! Invariants:
+//! - Nobody waits for a write to standard error, and no failure of one is anybody's. Who says something waits at most for another thread
+//!   that does the same.
+//! - At most [`LINES_MAX`] lines wait, of at most [`LINE_BYTES_MAX`] bytes each. What finds no room is counted, and the count is said.
+//! - Of what one place in the code says, [`FREE_LINES`] lines within [`WINDOW`] are written one by one; of more the last one, with how many
+//!   there were. While that goes on, each window is twice as long as the one before, up to [`WINDOW_MAX`].
+//!
+//! A line begins with `forebay: `. Under systemd (`JOURNAL_STREAM` is set) its level stands before that, as `sd-daemon(3)` says: `<3>` for
+//! an error, `<4>` for a warning, `<5>` for a notice.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::os::fd::AsRawFd;
+use std::panic::Location;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// So many lines wait to be written.
+const LINES_MAX: usize = 1_024;
+/// What is longer is cut off.
+const LINE_BYTES_MAX: usize = 8 << 10;
+/// So many lines of one place are written one by one ...
+const FREE_LINES: u32 = 20;
+/// ... within so long.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Longest time for which lines of one place are counted before one is written.
+const WINDOW_MAX: Duration = Duration::from_secs(640);
+/// Who ends the daemon, or has started it, waits so long for what was said.
+const FLUSH_WAIT: Duration = Duration::from_secs(2);
+
+/// How much a line matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Something was tried and failed.
+    Error,
+    /// Something is not as it should be, or may fail.
+    Warning,
+    /// What happens, and is no fault.
+    Notice,
+}
+
+/// `say!(Error, "cannot ...: {error}")`: a line of this level, without `forebay: ` in front.
+macro_rules! say {
+    ($level:ident, $($text:tt)+) => {
+        $crate::log::say_line($crate::log::Level::$level, format_args!($($text)+))
+    };
+}
+pub(crate) use say;
+
+/// A place in the code that says something.
+type Place = (&'static str, u32);
+
+/// What one place has said of late.
+struct Said {
+    /// When its window began, and how long that is.
+    since: Instant,
+    window: Duration,
+    written: u32,
+    /// How many lines were not written one by one, and the last one.
+    more: u32,
+    last: String,
+}
+
+/// What waits to be written, and what was said.
+#[derive(Default)]
+struct Queue {
+    lines: VecDeque<String>,
+    /// Lines that found no room.
+    lost: u64,
+    places: BTreeMap<Place, Said>,
+    /// The thread writes what it has taken.
+    is_writing: bool,
+    /// A thread writes.
+    is_served: bool,
+}
+
+#[derive(Default)]
+struct Log {
+    queue: Mutex<Queue>,
+    /// There is something to write, or all is written.
+    changed: Condvar,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Says a line; see [`say!`].
+#[track_caller]
+pub fn say_line(level: Level, text: std::fmt::Arguments<'_>) {
+    let place = Location::caller();
+    log().say((place.file(), place.line()), line(level, text), Instant::now());
+}
+
+/// Says how far something is: on a terminal the next line takes its place.
+#[track_caller]
+pub fn say_progress(text: std::fmt::Arguments<'_>) {
+    if !std::io::stderr().is_terminal() {
+        return say_line(Level::Notice, text);
+    }
+    let mut line = line(Level::Notice, text);
+    line.truncate(line.trim_end().len());
+    line.push_str("\x1b[K\r");
+    log().put(line);
+}
+
+/// Begins to write what is said. Before that, and where no thread can be had, whoever says something writes it.
+pub fn begin() {
+    let begun = std::thread::Builder::new().name("log".into()).spawn(|| log().write_for_ever());
+    log().locked().is_served = begun.is_ok();
+}
+
+/// Waits until all that was said is written, but not for long.
+pub fn flush() {
+    let log = log();
+    let is_open = |queue: &mut Queue| queue.is_served && (queue.is_writing || !queue.lines.is_empty());
+    let mut queue = log.locked();
+    queue.say_counted(|_| true, Instant::now());
+    log.changed.notify_all();
+    drop(log.changed.wait_timeout_while(queue, FLUSH_WAIT, is_open));
+}
+
+fn log() -> &'static Log {
+    LOG.get_or_init(Log::default)
+}
+
+fn line(level: Level, text: std::fmt::Arguments<'_>) -> String {
+    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
+    let is_journal = *IS_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some());
+    let (number, word) = match level {
+        Level::Error => ("<3>", ""),
+        Level::Warning => ("<4>", "warning: "),
+        Level::Notice => ("<5>", ""),
+    };
+    let mut line = String::new();
+    let _ = write!(line, "{}forebay: {word}{text}", if is_journal { number } else { "" });
+    if line.len() > LINE_BYTES_MAX {
+        line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+        line.push_str(" ...");
+    }
+    line.push('\n');
+    line
+}
+
+impl Log {
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, place: Place, line: String, now: Instant) {
+        let line = self.locked().admit(place, line, now);
+        if let Some(line) = line {
+            self.put(line);
+        }
+    }
+
+    fn put(&self, line: String) {
+        let mut queue = self.locked();
+        if !queue.is_served {
+            drop(queue);
+            return write(&line);
+        }
+        queue.put(line);
+        drop(queue);
+        self.changed.notify_all();
+    }
+
+    fn write_for_ever(&self) {
+        let mut queue = self.locked();
+        loop {
+            queue.say_counted(Said::is_over, Instant::now());
+            queue.say_lost();
+            let lines = std::mem::take(&mut queue.lines);
+            if lines.is_empty() {
+                self.changed.notify_all();
+                let rest = queue.places.values().map(|said| said.since + said.window).min();
+                queue = match rest.map(|end| end.saturating_duration_since(Instant::now())) {
+                    Some(rest) => self.changed.wait_timeout(queue, rest).unwrap_or_else(PoisonError::into_inner).0,
+                    None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                };
+                continue;
+            }
+            queue.is_writing = true;
+            drop(queue);
+            lines.iter().for_each(|line| write(line));
+            queue = self.locked();
+            queue.is_writing = false;
+        }
+    }
+}
+
+impl Said {
+    fn begin(now: Instant, window: Duration) -> Said {
+        Said { since: now, window, written: 0, more: 0, last: String::new() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= self.window
+    }
+}
+
+impl Queue {
+    fn put(&mut self, line: String) {
+        if self.lines.len() < LINES_MAX {
+            self.lines.push_back(line);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// The line, if it is to be written by itself.
+    fn admit(&mut self, place: Place, line: String, now: Instant) -> Option<String> {
+        let said = self.places.entry(place).or_insert_with(|| Said::begin(now, WINDOW));
+        if said.written < FREE_LINES {
+            said.written += 1;
+            return Some(line);
+        }
+        said.more += 1;
+        said.last = line;
+        None
+    }
+
+    /// Of places whose window is over, what was counted in it.
+    fn say_counted(&mut self, is_over: impl Fn(&Said) -> bool, now: Instant) {
+        let over: Vec<Place> = self.places.iter().filter(|(_, said)| is_over(said)).map(|(place, _)| *place).collect();
+        for place in over {
+            let Some(Said { more, window, last, .. }) = self.places.remove(&place) else { continue };
+            if more == 0 {
+                continue;
+            }
+            self.put(format!("{} (the last of {more} more like it within {} s)\n", last.trim_end(), window.as_secs()));
+            self.places.insert(place, Said { written: FREE_LINES, ..Said::begin(now, (window * 2).min(WINDOW_MAX)) });
+        }
+    }
+
+    fn say_lost(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            self.put(line(Level::Warning, format_args!("{lost} lines were said faster than they could be written")));
+        }
+    }
+}
+
+/// What cannot be written is nobody's fault, and lost.
+fn write(line: &str) {
+    let fd = std::io::stderr().as_raw_fd();
+    let mut rest = line.as_bytes();
+    while !rest.is_empty() {
+        // SAFETY: the bytes are there for the length of the call.
+        match unsafe { libc::write(fd, rest.as_ptr().cast(), rest.len()) } {
+            written if written > 0 => rest = &rest[written as usize..],
+            _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(queue: &mut Queue, place: Place, count: u32, now: Instant) -> usize {
+        (0..count).filter_map(|i| queue.admit(place, format!("forebay: {i}\n"), now)).count()
+    }
+
+    #[test]
+    fn repeats_of_one_place_are_summed_up_and_another_place_is_not_hidden() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (one, other) = (("a.rs", 1), ("b.rs", 1));
+        assert_eq!(admitted(&mut queue, one, 488, now), FREE_LINES as usize);
+        assert_eq!(admitted(&mut queue, other, 1, now), 1);
+        queue.say_counted(|_| true, now);
+        assert_eq!(queue.lines, ["forebay: 487 (the last of 468 more like it within 10 s)\n"]);
+        // While it goes on: once in each window, which are longer and longer.
+        assert_eq!(admitted(&mut queue, one, 30, now), 0);
+        queue.say_counted(|_| true, now);
+        assert_eq!(queue.lines[1], "forebay: 29 (the last of 30 more like it within 20 s)\n");
+        // After a window without any it may say all again.
+        queue.say_counted(|_| true, now);
+        assert_eq!(admitted(&mut queue, one, 3, now), 3);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_said() {
+        let mut queue = Queue::default();
+        (0..LINES_MAX + 5).for_each(|_| queue.put("forebay: x\n".into()));
+        assert_eq!((queue.lines.len(), queue.lost), (LINES_MAX, 5));
+        queue.lines.clear();
+        queue.say_lost();
+        assert!(queue.lines[0].contains("5 lines were said faster"), "{:?}", queue.lines);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_off_at_a_character() {
+        let text = "ä".repeat(LINE_BYTES_MAX);
+        let line = line(Level::Notice, format_args!("{text}"));
+        assert!(line.len() <= LINE_BYTES_MAX + 5 && line.ends_with("ä ...\n"), "{}", line.len());
+    }
+}

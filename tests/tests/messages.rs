@@ -1,0 +1,92 @@
+//! What the daemon says may be written nowhere: it serves, stops in order, and leaves a complete image all the same.
+
+use forebay_tests::harness::{TempDir, Tier, Volume, die_with_the_test, wait_within};
+use forebay_tests::in_both_io_modes;
+use forebay_tests::nbd::Client;
+use forebay_tests::scene::SIZE;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const CONTENT: [u8; 4096] = [0x5a; 4096];
+
+/// Reading and writing end.
+fn pipe() -> (OwnedFd, OwnedFd) {
+    let mut ends = [0; 2];
+    // SAFETY: the kernel writes two descriptors, which nobody else owns.
+    unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0, "{}", std::io::Error::last_os_error());
+        (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
+    }
+}
+
+/// A pipe that takes nothing more: whoever writes waits until somebody reads.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = pipe();
+    let set = |flags: i32| {
+        // SAFETY: it takes integers.
+        let result = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    };
+    set(libc::O_NONBLOCK);
+    let mut file = File::from(writer.try_clone().expect("a second handle"));
+    while file.write(b"x").is_ok() {}
+    set(0);
+    (reader, writer)
+}
+
+/// A daemon that says what it says to `stderr` serves a write, and has it in its image after SIGTERM.
+#[track_caller]
+fn serves_and_stops(volume: &Volume, stderr: impl Into<Stdio>) {
+    let mut command = volume.command();
+    let mut daemon = die_with_the_test(&mut command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr)
+        .spawn()
+        .unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+    drop(command);
+    let begun = Instant::now();
+    let mut client = loop {
+        match Client::connect(&volume.target()) {
+            Ok(client) => break client,
+            Err(error) => assert!(begun.elapsed() < MINUTE, "it serves nothing: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    client.write(8192, &CONTENT, 0).unwrap().unwrap();
+    drop(client);
+    // SAFETY: it takes two integers, and the child has not been waited for.
+    assert_eq!(unsafe { libc::kill(daemon.id() as i32, libc::SIGTERM) }, 0);
+    let Some(status) = wait_within(&mut daemon, MINUTE) else {
+        let _ = daemon.kill();
+        panic!("it does not stop");
+    };
+    assert!(status.success(), "it ended with {status}");
+    let image = std::fs::read(&volume.backing).expect("the image");
+    assert!(image[8192..8192 + CONTENT.len()] == CONTENT, "the image lacks what was acknowledged");
+}
+
+in_both_io_modes! {
+    fn a_full_standard_error_stops_nothing(io: IoMode) {
+        let folder = TempDir::new("full-stderr");
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
+        serves_and_stops(&Volume::new(&folder, SIZE, Tier::Memory, io), full);
+    }
+
+    fn a_standard_error_that_nobody_holds_any_more_stops_nothing(io: IoMode) {
+        let folder = TempDir::new("closed-stderr");
+        let (reader, writer) = pipe();
+        drop(reader);
+        serves_and_stops(&Volume::new(&folder, SIZE, Tier::Memory, io), writer);
+    }
+
+    fn a_standard_error_that_nobody_reads_stops_nothing(io: IoMode) {
+        let folder = TempDir::new("unread-stderr");
+        let (_unread, writer) = full_pipe();
+        serves_and_stops(&Volume::new(&folder, SIZE, Tier::Memory, io), writer);
+    }
+}
