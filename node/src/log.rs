@@ -172,9 +172,11 @@ impl Log {
     fn write_for_ever(&self) {
         let mut queue = self.locked();
         loop {
+            let mut lines = std::mem::take(&mut queue.lines);
+            // Now there is room for what was counted, too.
             queue.say_counted(Said::is_over, Instant::now());
             queue.say_lost();
-            let lines = std::mem::take(&mut queue.lines);
+            lines.append(&mut queue.lines);
             if lines.is_empty() {
                 self.changed.notify_all();
                 let rest = queue.places.values().map(|said| said.since + said.window).min();
