@@ -90,6 +90,11 @@ impl Coordinator {
         self.change.as_ref().is_some_and(|change| change.stage == Stage::Ready && !change.restores())
     }
 
+    /// It was asked something so long ago, and has not answered.
+    pub(super) fn is_asked_since(&self, now: Instant, long: Duration) -> bool {
+        self.open.as_ref().is_some_and(|open| now >= open.sent + long)
+    }
+
     /// It has answered since.
     pub(super) fn looked_since(&self, since: Instant) -> bool {
         self.looked >= since && self.away_since.is_none()

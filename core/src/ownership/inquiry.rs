@@ -162,7 +162,9 @@ impl Ownership {
     pub(super) fn awaits_look(&self) -> bool {
         let Some(since) = self.inquiry.since.filter(|_| self.coordinator.went_back.is_none()) else { return false };
         let waits = |change: &Change| change.waits_for_answers() && change.compare.version() >= self.seen;
-        let is_wanted = self.coordinator.change.as_ref().is_some_and(waits);
+        // Where it takes longer than what the others say is of worth, the answer to the question that is open is the look.
+        let is_slow = self.coordinator.is_asked_since(self.now, self.setup.timing.silence());
+        let is_wanted = self.coordinator.change.as_ref().is_some_and(waits) && !is_slow;
         is_wanted && !self.coordinator.looked_since(since) && !planted!(self, sends_unlooked)
     }
 
