@@ -35,8 +35,9 @@ use tokio::sync::mpsc;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// A change leaves within so long of being asked for, or not at all: other nodes were asked before it, and what answers later may be an
-/// etcd that was restored meanwhile. It is longer than one member that cannot be reached takes ([`CONNECT_TIMEOUT`]), and shorter than two.
+/// A change is tried at no other member after so long: other nodes were asked before it, and what answers later may be an etcd that was
+/// restored meanwhile. With the connection ([`CONNECT_TIMEOUT`]) it has left within 2.5 s, or is not sent. It is longer than one member
+/// that cannot be reached takes, and shorter than two.
 const CHANGE_LEAVES_WITHIN: Duration = Duration::from_millis(1_500);
 /// How etcd says that it takes no writes.
 const NO_SPACE: &str = "database space exceeded";
