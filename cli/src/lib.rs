@@ -23,6 +23,7 @@ use forebay_api::config::{
 use forebay_api::units::{parse_seconds, parse_size};
 use forebay_core::roles::Name;
 use forebay_doctor::words::without_controls;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -320,7 +321,8 @@ pub fn main(serve: impl FnOnce(Config) -> Result<bool>) -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             // It may tell of files, of images and their markers, that anybody has written.
-            eprintln!("forebay: {}", without_controls(&format!("{error:#}")));
+            // Whoever does not listen is no reason to end otherwise than with this code.
+            let _ = writeln!(std::io::stderr(), "forebay: {}", without_controls(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }
