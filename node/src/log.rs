@@ -108,10 +108,11 @@ pub fn say_progress(text: std::fmt::Arguments<'_>) {
     log().put(line);
 }
 
-/// Begins to write what is said. Before that, and where no thread can be had, whoever says something writes it.
-pub fn begin() {
-    let begun = std::thread::Builder::new().name("log".into()).spawn(|| log().write_for_ever());
-    log().locked().is_served = begun.is_ok();
+/// Begins to write what is said; before that, whoever says something writes it.
+pub fn begin() -> std::io::Result<()> {
+    std::thread::Builder::new().name("log".into()).spawn(|| log().write_for_ever())?;
+    log().locked().is_served = true;
+    Ok(())
 }
 
 /// Waits until all that was said is written, but not for long.
@@ -172,11 +173,7 @@ impl Log {
     fn write_for_ever(&self) {
         let mut queue = self.locked();
         loop {
-            let mut lines = std::mem::take(&mut queue.lines);
-            // Now there is room for what was counted, too.
-            queue.say_counted(Said::is_over, Instant::now());
-            queue.say_lost();
-            lines.append(&mut queue.lines);
+            let lines = queue.take(Instant::now());
             if lines.is_empty() {
                 self.changed.notify_all();
                 let rest = queue.places.values().map(|said| said.since + said.window).min();
@@ -200,8 +197,8 @@ impl Said {
         Said { since: now, window, written: 0, more: 0, last: String::new() }
     }
 
-    fn is_over(&self) -> bool {
-        self.since.elapsed() >= self.window
+    fn is_over(&self, now: Instant) -> bool {
+        now >= self.since + self.window
     }
 }
 
@@ -212,6 +209,15 @@ impl Queue {
         } else {
             self.lost += 1;
         }
+    }
+
+    /// All that waits, and what was counted: taken first, so that there is room for that.
+    fn take(&mut self, now: Instant) -> VecDeque<String> {
+        let mut lines = std::mem::take(&mut self.lines);
+        self.say_counted(|said| said.is_over(now), now);
+        self.say_lost();
+        lines.append(&mut self.lines);
+        lines
     }
 
     /// The line, if it is to be written by itself.
@@ -291,9 +297,8 @@ mod tests {
         let mut queue = Queue::default();
         (0..LINES_MAX + 5).for_each(|_| queue.put("forebay: x\n".into()));
         assert_eq!((queue.lines.len(), queue.lost), (LINES_MAX, 5));
-        queue.lines.clear();
-        queue.say_lost();
-        assert!(queue.lines[0].contains("5 lines were said faster"), "{:?}", queue.lines);
+        let lines = queue.take(Instant::now());
+        assert!(lines[LINES_MAX].contains("5 lines were said faster"), "{:?}", lines[LINES_MAX]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn run(config: Config) -> Result<bool> {
     forebay_io::machine::raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
-    log::begin();
+    log::begin().context("cannot start the thread that writes the log")?;
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
     runtime.shutdown_background();
@@ -128,7 +128,7 @@ async fn serve(config: Config) -> Result<bool> {
         opened = opening => opened?,
         _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
     }
-    let_clients_in(&handles[0], nbd, tls, config.listen.connections_max);
+    let_clients_in(&handles[0], nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
     announce(&node, &config, &api_path, http_address).await;
@@ -146,9 +146,14 @@ async fn serve(config: Config) -> Result<bool> {
     Ok(complete)
 }
 
-fn let_clients_in(shard: &ShardHandle, nbd: Vec<(NbdAddress, OwnedFd)>, tls: Option<TlsServer>, connections_max: u32) {
-    // What was said of the start is there before anybody can ask, as far as it can be written.
-    log::flush();
+async fn let_clients_in(
+    shard: &ShardHandle,
+    nbd: Vec<(NbdAddress, OwnedFd)>,
+    tls: Option<TlsServer>,
+    connections_max: u32,
+) {
+    // What was said of the start is there before anybody can ask, as far as it can be written. Nobody else waits for that.
+    let _ = tokio::task::spawn_blocking(log::flush).await;
     for (address, socket) in nbd {
         let tls = tls.clone().filter(|_| matches!(address, NbdAddress::Tcp(_)));
         shard.send(ToShard::Listen { socket, tls, connections_max });
@@ -637,7 +642,9 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
     let Stopped { incomplete, displaced } = tokio::select! {
         stopped = node.stop(drain) => stopped,
         _ = signals.next() => {
-            log::say!(Notice, "stopped at once; the images are incomplete by themselves until the volumes are served again: \
+            log::say!(
+                Notice,
+                "stopped at once; the images are incomplete by themselves until the volumes are served again: \
                  acknowledged writes are in the tiers"
             );
             log::flush();
