@@ -124,11 +124,12 @@ pack_root() {
 # so long, or has not said `guest: DONE`. Its words are in OUT/console.log.
 #
 # Where several CPUs are emulated at once, one of them is rarely caught in the guest's kernel for good: its watchdog says "soft lockup",
-# which no program of user space can bring about. That says nothing of what is tried. So such a machine is switched off and begins anew,
-# twice at most, with what `before_boot` makes for it; and one that is caught when all is done is switched off.
+# which no program of user space can bring about; and rarely the emulator itself dies by a signal. Neither says anything of what is tried.
+# So such a machine is switched off and begins anew, twice at most, with what `before_boot` makes for it; and one that is caught when
+# all is done is switched off.
 # (no_timer_check: on a host that is busy, the guest would wait in vain for its timer, and panic.)
 run_guest() {
-    local seconds=$1 name boot guest why since done_at caught='soft lockup - CPU#[0-9]+ stuck for ([6-9][0-9]|[0-9]{3,})s'
+    local seconds=$1 name boot guest status why since done_at caught='soft lockup - CPU#[0-9]+ stuck for ([6-9][0-9]|[0-9]{3,})s'
     shift
     name=$(basename "$0")
     for boot in 1 2 3; do
@@ -154,9 +155,15 @@ run_guest() {
             echo "$name: the machine $why; it is switched off" >&2
             kill -KILL "$guest" 2>/dev/null || true
         fi
-        wait "$guest" || true
+        status=0
+        wait "$guest" || status=$?
         trap - EXIT
-        if [ "$why" != 'is caught in its kernel' ]; then break; fi
+        if [ -z "$why" ] && [ "$status" -gt 128 ]; then
+            why="was ended by signal $((status - 128)) of its emulator"
+            echo "$name: the machine $why" >&2
+        elif [ "$why" != 'is caught in its kernel' ]; then
+            break
+        fi
     done
     rm -f "$out/initrd"
     if grep -qs 'guest: DONE' "$out/console.log"; then return; fi
