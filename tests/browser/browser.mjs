@@ -26,7 +26,12 @@ const ARGUMENTS = [
   "--disable-dev-shm-usage",
 ];
 
-/** A browser with one page. What the page complains about is in `complaints`, who it spoke to in `hosts`. */
+/**
+ * A browser with one page. `complaints()` are those of the page that no call of `expect` has foreseen, `hosts` those it spoke to.
+ *
+ * `expect(pattern)` foresees complaints that match, of now and later: Chromium itself writes a line for each answer that is a refusal,
+ * and may tell it after the page has long shown the answer.
+ */
 export async function browse() {
   const context = await chromium.launchPersistentContext(process.env.FOREBAY_PROFILE, {
     executablePath: process.env.FOREBAY_CHROMIUM,
@@ -37,14 +42,18 @@ export async function browse() {
   });
   context.setDefaultTimeout(PATIENCE_MS);
   const page = context.pages()[0] ?? (await context.newPage());
-  const complaints = [];
+  const heard = [];
+  const expected = [];
   const hosts = new Set();
-  page.on("pageerror", (error) => complaints.push(`error: ${error.stack ?? error}`));
+  page.on("pageerror", (error) => heard.push(`error: ${error.stack ?? error}`));
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type())) complaints.push(`${message.type()}: ${message.text()} (${message.location().url})`);
+    if (["error", "warning"].includes(message.type())) heard.push(`${message.type()}: ${message.text()} (${message.location().url})`);
   });
   page.on("request", (request) => hosts.add(new URL(request.url()).host));
-  return { context, page, complaints, hosts };
+  const expect = (pattern) => expected.push({ from: heard.length, pattern });
+  const foreseen = (line, index) => expected.some(({ from, pattern }) => from <= index && pattern.test(line));
+  const complaints = () => heard.filter((line, index) => !foreseen(line, index));
+  return { context, page, complaints, expect, hosts };
 }
 
 const failures = [];

@@ -42,6 +42,6 @@ for (const [what, hash] of [["the fleet", "#/"], ["a volume's page", `#/volumes/
   });
 }
 
-await look("the page complains of nothing", async () => must(complaints.length === 0, complaints.join("\n")));
+await look("the page complains of nothing", async () => must(complaints().length === 0, complaints().join("\n")));
 await context.close();
 end();
