@@ -19,6 +19,8 @@ pub(super) struct Coordinator {
     retry: Option<Instant>,
     /// When it last answered.
     looked: Instant,
+    /// When that question was sent.
+    asked: Instant,
     pub(super) change: Option<Change>,
     /// Since when it does not answer.
     pub(super) away_since: Option<Instant>,
@@ -95,9 +97,15 @@ impl Coordinator {
         self.open.as_ref().is_some_and(|open| now >= open.sent + long)
     }
 
-    /// It has answered since.
+    /// It has answered since, what it was asked at any time. Whoever waits for that wants a read, which leaves after the answer to
+    /// one that was open, and before a change.
     pub(super) fn looked_since(&self, since: Instant) -> bool {
         self.looked >= since && self.away_since.is_none()
+    }
+
+    /// It has answered what it was asked since.
+    pub(super) fn answered_since(&self, since: Instant) -> bool {
+        self.asked >= since && self.away_since.is_none()
     }
 
     pub(super) fn timeout(&self, now: Instant, look: Duration) -> Option<Instant> {
@@ -208,7 +216,7 @@ impl Ownership {
         match read {
             Read::Is(record) => self.observe(record, open.seen, open.sent),
             Read::Absent => {
-                self.answered();
+                self.answered(open.sent);
                 if self.seen.0 == Term(0) {
                     self.no_record();
                 } else {
@@ -216,12 +224,12 @@ impl Ownership {
                 }
             }
             Read::Deleted(term, epoch) if (term, epoch) < open.seen => {
-                self.answered();
+                self.answered(open.sent);
                 self.on_went_back(Record::of_new_volume(self.own.node, 0), open.sent);
             }
             // Nobody serves it any more; it is no sign that the coordinator went back.
             Read::Deleted(term, epoch) => {
-                self.answered();
+                self.answered(open.sent);
                 self.see_number((term, epoch));
                 self.freeze(Record::of_new_volume(self.own.node, 0));
             }
@@ -259,11 +267,12 @@ impl Ownership {
         }
     }
 
-    fn answered(&mut self) {
+    /// `sent`: when the question was.
+    fn answered(&mut self, sent: Instant) {
         if self.coordinator.away_since.take().is_some() {
             self.coordinator.back_since = Some(self.now);
         }
-        self.coordinator.looked = self.now;
+        (self.coordinator.looked, self.coordinator.asked) = (self.now, sent);
     }
 
     fn unanswered(&mut self) {
@@ -273,7 +282,7 @@ impl Ownership {
 
     /// The coordinator has shown the record, as it was at some moment since the question was sent, when `seen` was all that was seen.
     fn observe(&mut self, record: Record, seen: (Term, Epoch), sent: Instant) {
-        self.answered();
+        self.answered(sent);
         let other = |known: &Record| known.version() == record.version() && *known != record;
         let went_back = record.version() < seen || self.known.as_ref().is_some_and(other);
         if (went_back || record.validate().is_err()) && !planted!(self, believes_older_record) {

@@ -345,7 +345,7 @@ impl Ownership {
         let open = self.inquiry.rewinds.open.iter().copied().zip(self.inquiry.rewound_at.iter().copied());
         let is_heard = |since: Instant| {
             let unheard = self.unheard_since(since);
-            unheard.iter().all(|node| self.inquiry.excused.contains(node)) && self.coordinator.looked_since(since)
+            unheard.iter().all(|node| self.inquiry.excused.contains(node)) && self.coordinator.answered_since(since)
         };
         let may_be = |id: &RewindId| id.is_name() || self.inquiry.rewinds.has_only_more();
         let heard: Vec<RewindId> =
