@@ -33,7 +33,7 @@ use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, RewindId, Unfenced};
 use forebay_core::fence::LockReach;
-use forebay_core::ownership::{BackingAnswer, Candidate, Committed, Event, Requested, Setup, State};
+use forebay_core::ownership::{BackingAnswer, Candidate, Event, Requested, Setup, State};
 use forebay_core::types::*;
 use forebay_host::proofs::Proofs;
 use forebay_host::seals::Seals;
@@ -66,9 +66,6 @@ const BACKING_WAIT: Time = Time::from_secs(10);
 const MARKER_PERIOD: Time = Time::from_secs(2);
 /// How often a node tells what it has to give.
 const LOAD_PERIOD: Time = Time::from_secs(5);
-
-/// What core has decided is not sent later than this: others were asked just before, and what they said may be old by then (C5).
-const DECIDED_AGE_MAX: Time = Time::from_secs(1);
 
 /// A volume of the cluster.
 pub(super) struct Known {
@@ -185,10 +182,7 @@ impl Cluster {
                 self.notify(volume, Event::Read(op, told.answer));
             }
             Asked::Commit { volume, op, compare, new, word, decided } => {
-                if decided.elapsed() > DECIDED_AGE_MAX {
-                    return self.notify(volume, Event::Committed(op, Committed::Unknown));
-                }
-                let told = self.coordinator.execute_commit(volume, &compare, &new, word.as_deref()).await;
+                let told = self.coordinator.execute_commit(volume, &compare, &new, word.as_deref(), decided).await;
                 self.notify_of_record(volume, &told);
                 self.notify(volume, Event::Committed(op, told.answer));
             }

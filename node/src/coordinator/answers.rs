@@ -6,11 +6,13 @@
 //!   a record that went back, or that is another one of the same number, by the same rule as everywhere (C3).
 //! - What an operator has overridden comes with the change that it allows, and only such a change writes anew what went back.
 
+use super::etcd::CHANGE_LEAVES_WITHIN;
 use super::schema::StoredRecord;
 use super::{Audit, Coordinator, Error, Outcome};
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::Record;
 use forebay_core::ownership::{Committed, Event, Read};
+use forebay_core::types::Instant;
 
 /// What core is told, and what people are shown besides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -74,21 +76,24 @@ impl Coordinator {
         self.with_seen(volume, read, why)
     }
 
-    /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit).
+    /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit). Others were asked just before core decided it, and what
+    /// they have said may be old soon: it has left this host within [`CHANGE_LEAVES_WITHIN`] of then, or is never sent (C5).
     pub async fn execute_commit(
         &self,
         volume: VolumeId,
         compare: &Record,
         new: &Record,
         word: Option<&Word>,
+        decided: Instant,
     ) -> Told<Committed> {
+        let leaves_by = Some(decided + CHANGE_LEAVES_WITHIN);
         let to = StoredRecord::Record(new.clone());
         let ended = match word {
-            None => self.commit(volume, &StoredRecord::Record(compare.clone()), &to, None).await,
+            None => self.commit(volume, &StoredRecord::Record(compare.clone()), &to, None, leaves_by).await,
             Some(Word::Allows(audit)) => {
-                self.commit(volume, &StoredRecord::Record(compare.clone()), &to, Some(audit)).await
+                self.commit(volume, &StoredRecord::Record(compare.clone()), &to, Some(audit), leaves_by).await
             }
-            Some(Word::WritesAnew(audit)) => self.commit_anew(volume, compare, &to, audit).await,
+            Some(Word::WritesAnew(audit)) => self.commit_anew(volume, compare, &to, audit, leaves_by).await,
         };
         let (committed, why) = match ended {
             Ok(Outcome::Won) => (Committed::Won, None),
@@ -117,11 +122,12 @@ impl Coordinator {
         compare: &Record,
         to: &StoredRecord,
         audit: &Audit,
+        leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         let from = StoredRecord::Record(compare.clone());
         let found = match self.record(volume).await {
             // Only others have seen more than this node, which core knows.
-            Ok(found) if found == from => return self.commit(volume, &from, to, Some(audit)).await,
+            Ok(found) if found == from => return self.commit(volume, &from, to, Some(audit), leaves_by).await,
             Ok(found) => return Ok(Outcome::Lost(found)),
             Err(Error::WentBack { found, .. }) => *found,
             Err(error) => return Err(error),
@@ -132,7 +138,7 @@ impl Coordinator {
             _ if newest.is_some_and(|newest| to.number() <= newest) => {
                 Ok(Outcome::Unknown("a newer record was seen than the one that was to be written".to_owned()))
             }
-            _ => self.write_anew(volume, found.as_ref(), to, audit).await,
+            _ => self.write_anew(volume, found.as_ref(), to, audit, leaves_by).await,
         }
     }
 }

@@ -21,6 +21,8 @@ use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_api::config::endpoint::Endpoint;
+use forebay_core::types::{Duration as Time, Instant};
+use forebay_io::clock;
 use health::Trouble;
 pub use http::TlsFiles;
 use http::{Client, Lost};
@@ -28,17 +30,16 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// A change is tried at no other member after so long: other nodes were asked before it, and what answers later may be an etcd that was
-/// restored meanwhile. With the connection ([`CONNECT_TIMEOUT`]) it has left within 2.5 s, or is not sent. It is longer than one member
-/// that cannot be reached takes, and shorter than two.
-const CHANGE_LEAVES_WITHIN: Duration = Duration::from_millis(1_500);
+/// A change that nobody has given a time leaves within so long, or not at all. It is longer than one member that cannot be reached
+/// takes, and shorter than two.
+pub const CHANGE_LEAVES_WITHIN: Time = Time::from_millis(1_500);
 /// How etcd says that it takes no writes.
 const NO_SPACE: &str = "database space exceeded";
 /// A watch that fails is begun anew after this.
@@ -134,13 +135,13 @@ impl Etcd {
     }
 
     /// Carries out a transaction, see [`Store::transact`](super::store::Store::transact).
-    pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
+    pub async fn transact(&self, transaction: &Transaction, leaves_by: Option<Instant>) -> Result<Answer, Failure> {
         let members = &self.0;
         let body = encode(transaction);
         let (first, count) = (members.first.load(Ordering::Relaxed), members.endpoints.len());
         let mut failures = Vec::new();
         let before = *members.newest.lock().expect("nothing panics while it is held");
-        let leaves_by = transaction.changes().then(|| Instant::now() + CHANGE_LEAVES_WITHIN);
+        let leaves_by = leaves_by.or_else(|| transaction.changes().then(|| clock::now() + CHANGE_LEAVES_WITHIN));
         for at in (0..count).map(|i| (first + i) % count) {
             let unknown = match members.ask(at, "/v3/kv/txn", &body, leaves_by).await {
                 Asked::Answered(value) => match decode(transaction, &value) {
@@ -231,10 +232,11 @@ impl Members {
                 Ok(token) => token,
                 Err(asked) => return asked,
             };
-            if leaves_by.is_some_and(|leaves_by| Instant::now() > leaves_by) {
+            if leaves_by.is_some_and(|leaves_by| clock::now() > leaves_by) {
                 return Asked::TooLate;
             }
-            let (status, bytes) = match self.client.post(to, path, body.to_string().into(), token.as_deref()).await {
+            let body = body.to_string().into();
+            let (status, bytes) = match self.client.post(to, path, body, token.as_deref(), leaves_by).await {
                 Ok(answer) => answer,
                 Err(Lost::NotSent(why)) => return Asked::NoEffect(why),
                 Err(Lost::Sent(why)) => return Asked::Unknown(why),
@@ -264,7 +266,7 @@ impl Members {
         let to = &self.endpoints[at];
         let body = json!({ "name": name, "password": password }).to_string();
         // Nothing is changed by it, wherever it is lost.
-        let (status, bytes) = match self.client.post(to, "/v3/auth/authenticate", body.into(), None).await {
+        let (status, bytes) = match self.client.post(to, "/v3/auth/authenticate", body.into(), None, None).await {
             Ok(answer) => answer,
             Err(Lost::NotSent(why) | Lost::Sent(why)) => return Err(Asked::NoEffect(why)),
         };

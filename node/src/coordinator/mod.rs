@@ -341,7 +341,7 @@ impl Coordinator {
                 otherwise: vec![],
             };
             // Whether it was made now, before, or by another node: the question below tells.
-            match self.store.transact(&first).await {
+            match self.store.transact(&first, None).await {
                 Ok(_) | Err(Failure::Unknown(_)) => {}
                 Err(Failure::Nothing(why)) => return Err(Error::Unreachable(why)),
                 Err(Failure::Denied(why)) => return Err(Error::Denied(why)),
@@ -363,13 +363,18 @@ impl Coordinator {
     }
 
     /// Carries out a transaction if this is our cluster.
-    async fn ask(&self, mut transaction: Transaction) -> Result<Asked, Error> {
+    async fn ask(&self, transaction: Transaction) -> Result<Asked, Error> {
+        self.ask_by(transaction, None).await
+    }
+
+    /// The same of one that is not sent after an instant, if one is given.
+    async fn ask_by(&self, mut transaction: Transaction, leaves_by: Option<Instant>) -> Result<Asked, Error> {
         let identity = self.key("identity");
         transaction.compare.insert(0, equals(identity.clone(), self.identity.encode()));
         transaction.otherwise.insert(0, Read::Key(identity));
         self.memory.write_the_rest().map_err(Error::NotRemembered)?;
         let sent = clock::now();
-        let transacted = self.store.transact(&transaction).await;
+        let transacted = self.store.transact(&transaction, leaves_by).await;
         let counted = self.count_rewinds(sent);
         let mut answer = match transacted {
             // It is done, or may be: no error says that it is not.
@@ -620,13 +625,14 @@ impl Coordinator {
         from: &StoredRecord,
         to: &StoredRecord,
         audit: Option<&Audit>,
+        leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         assert!(to.number() > from.number(), "a change of the record grows its number (C1): {from:?} to {to:?}");
         // A record newer than `from` was committed, so this comparison can hold only where time went back (C3).
         if self.memory.seen(volume).is_some_and(|seen| seen.number() > from.number()) {
             return self.record(volume).await.map(Outcome::Lost);
         }
-        self.write_record(volume, Some(from), to, audit).await
+        self.write_record(volume, Some(from), to, audit, leaves_by).await
     }
 
     /// Writes the record anew by the operator's word, after the coordinator went back in time (C3): `found` is what is there, and
@@ -637,13 +643,14 @@ impl Coordinator {
         found: Option<&StoredRecord>,
         to: &StoredRecord,
         audit: &Audit,
+        leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         let newest = self.memory.seen(volume).iter().chain(found).map(StoredRecord::number).max();
         assert!(
             newest.is_none_or(|newest| to.number() > newest),
             "a record that is written anew is the newest: {to:?}"
         );
-        self.write_record(volume, found, to, Some(audit)).await
+        self.write_record(volume, found, to, Some(audit), leaves_by).await
     }
 
     async fn write_record(
@@ -652,6 +659,7 @@ impl Coordinator {
         from: Option<&StoredRecord>,
         to: &StoredRecord,
         audit: Option<&Audit>,
+        leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         let key = self.record_key(volume);
         // What no node would read is not written: not even this one would, after its next start.
@@ -664,7 +672,7 @@ impl Coordinator {
             then: std::iter::once(put).chain(audit.map(|audit| self.put_audit(audit))).collect(),
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
-        self.change_record(volume, transaction, to).await
+        self.change_record(volume, transaction, to, leaves_by).await
     }
 
     /// C6: a node that has not heard that the coordinator went back changes nothing.
@@ -679,9 +687,10 @@ impl Coordinator {
         volume: VolumeId,
         transaction: Transaction,
         to: &StoredRecord,
+        leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         let before = self.memory.seen(volume);
-        match self.ask(transaction).await? {
+        match self.ask_by(transaction, leaves_by).await? {
             Asked::Changed => self.won(volume, to),
             Asked::Found(answer) => {
                 self.on_mark(value_of(&answer.found[1]))?;
@@ -762,7 +771,7 @@ impl Coordinator {
             .collect(),
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
-        self.change_record(volume, transaction, &gone).await
+        self.change_record(volume, transaction, &gone, None).await
     }
 
     /// What is asked of a volume.

@@ -9,6 +9,7 @@ use super::etcd::Etcd;
 use super::etcd::health::Trouble;
 #[cfg(test)]
 use super::tests::in_memory::InMemory;
+use forebay_core::types::Instant;
 use std::fmt;
 
 /// What is done if every comparison holds, and what is read if one does not.
@@ -126,10 +127,10 @@ pub enum Store {
 }
 
 impl Store {
-    /// Carries out a transaction, as a whole or not at all.
-    pub async fn transact(&self, transaction: &Transaction) -> Result<Answer, Failure> {
+    /// Carries out a transaction, as a whole or not at all. It has left this host by an instant, if one is given, or never does.
+    pub async fn transact(&self, transaction: &Transaction, leaves_by: Option<Instant>) -> Result<Answer, Failure> {
         match self {
-            Store::Etcd(etcd) => etcd.transact(transaction).await,
+            Store::Etcd(etcd) => etcd.transact(transaction, leaves_by).await,
             #[cfg(test)]
             Store::InMemory(all) => Ok(all.transact(transaction)),
         }

@@ -26,6 +26,7 @@ use forebay_api::config::{DestageName, PolicyName, TierName};
 use forebay_core::cluster::{Epoch, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
 use forebay_host::seals::Seal;
+use forebay_io::clock;
 use forebay_tests::harness::TempDir;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ async fn sure<T, F: Future<Output = Result<T, Error>>>(ask: impl Fn() -> F) -> T
 /// Commits until it is decided (C2): the same again, with the same comparison.
 async fn decide(node: &Coordinator, from: &StoredRecord, to: &StoredRecord) -> Outcome<StoredRecord> {
     loop {
-        match sure(|| node.commit(VM1, from, to, None)).await {
+        match sure(|| node.commit(VM1, from, to, None, None)).await {
             Outcome::Unknown(_) => {}
             Outcome::Lost(found) if found == *to => return Outcome::Won,
             decided => return decided,
@@ -197,13 +198,13 @@ fn records_change_only_by_comparison(stand: &Stand) {
         assert!(matches!(node.record(VM1).await, Err(Error::NoVolume(VM1))));
         assert_eq!(node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap(), Outcome::Won);
         assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
-        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Won);
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap(), Outcome::Won);
         // The same again, and another with the same comparison: decided, and not done.
-        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
-        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(7, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        assert_eq!(node.commit(VM1, &kept(1, 1), &kept(7, 3), None, None).await.unwrap(), Outcome::Lost(kept(2, 2)));
         // One field beside term and epoch is a difference, too.
         let other = StoredRecord::Record(Record { size_bytes: 512, ..record(2, 2) });
-        assert_eq!(node.commit(VM1, &other, &kept(3, 3), None).await.unwrap(), Outcome::Lost(kept(2, 2)));
+        assert_eq!(node.commit(VM1, &other, &kept(3, 3), None, None).await.unwrap(), Outcome::Lost(kept(2, 2)));
         assert_eq!(node.record(VM1).await.unwrap(), kept(2, 2));
     });
 }
@@ -455,8 +456,8 @@ fn audit_log_is_kept_in_order_over_many_pages(stand: &Stand) {
         }
         // With a change that is made, and one that is not.
         let word = audit(lines + 1, Some(VM1));
-        node.commit(VM1, &kept(1, 1), &kept(2, 2), Some(&word)).await.unwrap();
-        node.commit(VM1, &kept(1, 1), &kept(2, 3), Some(&audit(lines + 2, Some(VM1)))).await.unwrap();
+        node.commit(VM1, &kept(1, 1), &kept(2, 2), Some(&word), None).await.unwrap();
+        node.commit(VM1, &kept(1, 1), &kept(2, 3), Some(&audit(lines + 2, Some(VM1))), None).await.unwrap();
         let log = node.audit_log().await.unwrap();
         assert_eq!(log.iter().map(|line| line.at_ms).collect::<Vec<_>>(), (1..=lines + 1).collect::<Vec<_>>());
         assert_eq!(log.last().map(|line| line.volume), Some(Some(VM1)));
@@ -483,31 +484,31 @@ fn a_record_that_went_back_is_refused_until_it_is_written_anew(stand: &Stand) {
     let (a, b) = (stand.joined("a"), stand.joined("b"));
     block_on(async {
         a.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
-        a.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
-        a.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
+        a.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap();
+        a.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap();
         // Time goes back behind its back.
         let put = |text: String| Transaction {
             compare: vec![],
             then: vec![Operation::Put { key: a.record_key(VM1), value: text }],
             otherwise: vec![],
         };
-        b.store.transact(&put(kept(2, 2).encode())).await.unwrap();
+        b.store.transact(&put(kept(2, 2).encode()), None).await.unwrap();
         for _ in 0..2 {
             let Err(Error::WentBack { seen, found, .. }) = a.record(VM1).await else { panic!("not noticed") };
             assert_eq!((*seen, *found), (Some(kept(3, 3)), Some(kept(2, 2))));
         }
         // A change that waited is not sent into the past.
-        assert!(matches!(a.commit(VM1, &kept(2, 2), &kept(3, 4), None).await, Err(Error::WentBack { .. })));
+        assert!(matches!(a.commit(VM1, &kept(2, 2), &kept(3, 4), None, None).await, Err(Error::WentBack { .. })));
         // Another history under the same number, and none at all.
-        b.store.transact(&put(kept(3, 4).encode())).await.unwrap();
+        b.store.transact(&put(kept(3, 4).encode()), None).await.unwrap();
         assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
         let delete = Operation::Delete(a.record_key(VM1));
-        b.store.transact(&Transaction { compare: vec![], then: vec![delete], otherwise: vec![] }).await.unwrap();
+        b.store.transact(&Transaction { compare: vec![], then: vec![delete], otherwise: vec![] }, None).await.unwrap();
         assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
         // What is damaged is neither old nor new.
-        b.store.transact(&put("{}".into())).await.unwrap();
+        b.store.transact(&put("{}".into()), None).await.unwrap();
         assert!(matches!(a.record(VM1).await, Err(Error::Damaged { .. })));
-        b.store.transact(&put(kept(2, 2).encode())).await.unwrap();
+        b.store.transact(&put(kept(2, 2).encode()), None).await.unwrap();
     });
     // It is known after a restart of the node as well. (Who saw nothing newer has nothing to say.)
     drop(a);
@@ -515,7 +516,7 @@ fn a_record_that_went_back_is_refused_until_it_is_written_anew(stand: &Stand) {
     block_on(async {
         assert!(matches!(a.record(VM1).await, Err(Error::WentBack { .. })));
         let word = audit(1, Some(VM1));
-        assert_eq!(a.write_anew(VM1, Some(&kept(2, 2)), &kept(4, 4), &word).await.unwrap(), Outcome::Won);
+        assert_eq!(a.write_anew(VM1, Some(&kept(2, 2)), &kept(4, 4), &word, None).await.unwrap(), Outcome::Won);
         assert_eq!(a.record(VM1).await.unwrap(), kept(4, 4));
         assert_eq!(b.record(VM1).await.unwrap(), kept(4, 4));
         assert_eq!(a.audit_log().await.unwrap().len(), 1);
@@ -533,11 +534,11 @@ fn another_cluster_is_refused(stand: &Stand) {
         node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
         assert!(matches!(other.join().await, Err(Error::OtherCluster(_))));
         assert!(matches!(other.record(VM1).await, Err(Error::OtherCluster(_))));
-        assert!(matches!(other.commit(VM1, &kept(1, 1), &kept(2, 2), None).await, Err(Error::OtherCluster(_))));
+        assert!(matches!(other.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await, Err(Error::OtherCluster(_))));
         assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
         // Emptied: found by who was here before, and not begun anew by him.
         let gone = Operation::Delete(node.key("identity"));
-        node.store.transact(&Transaction { compare: vec![], then: vec![gone], otherwise: vec![] }).await.unwrap();
+        node.store.transact(&Transaction { compare: vec![], then: vec![gone], otherwise: vec![] }, None).await.unwrap();
         assert!(matches!(node.record(VM1).await, Err(Error::NoCluster { joined: true })));
         assert!(matches!(node.join().await, Err(Error::NoCluster { joined: true })));
     });
@@ -598,45 +599,45 @@ fn core_is_told_what_is_certain_and_nothing_else() {
         let first = definition("vm1", VM1);
         node.create(&first, &kept(1, 1)).await.unwrap();
         told(node.execute_read(VM1).await, Read::Is(record(1, 1)));
-        let won = node.execute_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        let won = node.execute_commit(VM1, &record(1, 1), &record(2, 2), None, clock::now()).await;
         assert_eq!(certain(won), Committed::Won);
-        let lost = node.execute_commit(VM1, &record(1, 1), &record(2, 3), None).await;
+        let lost = node.execute_commit(VM1, &record(1, 1), &record(2, 3), None, clock::now()).await;
         assert_eq!(certain(lost), Committed::Lost(record(2, 2)));
         assert_eq!(node.known(VM1), Some(record(2, 2)));
 
         // Back in time: core is told what was seen, and what there is.
-        other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
+        other.store.transact(&put(kept(1, 1).encode()), None).await.unwrap();
         told(node.execute_read(VM1).await, Read::Is(record(1, 1)));
         for from in [record(1, 1), record(2, 2)] {
-            let back = node.execute_commit(VM1, &from, &record(3, 3), None).await;
+            let back = node.execute_commit(VM1, &from, &record(3, 3), None, clock::now()).await;
             let seen = Some(Event::Seen(record(2, 2)));
             assert_eq!((back.answer, back.seen), (Committed::Lost(record(1, 1)), seen));
             let why = back.why.expect("it is said why");
             assert!(why.contains("went back"), "{why}");
         }
         // Another history of the same number; core sees that by what was seen.
-        other.store.transact(&put(kept(2, 3).encode())).await.unwrap();
+        other.store.transact(&put(kept(2, 3).encode()), None).await.unwrap();
         told(node.execute_read(VM1).await, Read::Is(record(2, 3)));
         // Of what cannot be read nothing is known.
-        other.store.transact(&put("{}".into())).await.unwrap();
+        other.store.transact(&put("{}".into()), None).await.unwrap();
         told(node.execute_read(VM1).await, Read::Failed);
-        let unknown = node.execute_commit(VM1, &record(2, 2), &record(3, 3), None).await;
+        let unknown = node.execute_commit(VM1, &record(2, 2), &record(3, 3), None, clock::now()).await;
         assert!(unknown.answer == Committed::Unknown && unknown.why.is_some(), "{unknown:?}");
         // The operator's word, and only it, writes anew what went back; and what is not newer than all that was seen is not written.
-        other.store.transact(&put(kept(1, 1).encode())).await.unwrap();
+        other.store.transact(&put(kept(1, 1).encode()), None).await.unwrap();
         let word = Word::WritesAnew(audit(1, Some(VM1)));
-        let same = node.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        let same = node.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word), clock::now()).await;
         assert_eq!(same.answer, Committed::Unknown);
         let other_word = Word::Allows(audit(1, Some(VM1)));
-        let back = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&other_word)).await;
+        let back = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&other_word), clock::now()).await;
         assert_eq!(back.answer, Committed::Lost(record(1, 1)));
-        let anew = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&word)).await;
+        let anew = node.execute_commit(VM1, &record(1, 1), &released(3), Some(&word), clock::now()).await;
         assert_eq!(certain(anew), Committed::Won);
         assert_eq!(node.audit_log().await.unwrap().len(), 1);
         node.delete(&first, &released(3), None).await.unwrap();
         told(node.execute_read(VM1).await, Read::Deleted(Term(4), Epoch(0)));
         assert_eq!(node.seen(VM1), Some(Event::SeenDeleted(Term(4), Epoch(0))));
-        let gone = node.execute_commit(VM1, &released(3), &record(4, 4), None).await;
+        let gone = node.execute_commit(VM1, &released(3), &record(4, 4), None, clock::now()).await;
         assert_eq!(gone.answer, Committed::Unknown);
     });
 }
@@ -661,11 +662,11 @@ fn that_the_coordinator_went_back_is_written_down_there_and_in_the_state_folder(
         node.remember_rewind(VM1, first_one).unwrap();
         node.record(VM1).await.unwrap();
         // It has read the record before, and does not know yet.
-        let early = other.execute_commit(VM1, &record(1, 1), &record(2, 2), None).await;
+        let early = other.execute_commit(VM1, &record(1, 1), &record(2, 2), None, clock::now()).await;
         assert_eq!(early.answer, Committed::Lost(record(1, 1)));
         assert_eq!(other.rewinds(VM1), open(&[first_one]));
         let word = Word::Allows(audit(1, Some(VM1)));
-        let told = other.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word)).await;
+        let told = other.execute_commit(VM1, &record(1, 1), &record(2, 2), Some(&word), clock::now()).await;
         assert_eq!(told.answer, Committed::Won, "whether it may is core's to decide");
         // Nor is a volume deleted by who does not know yet, although it has read the record as it is.
         late.record(VM1).await.unwrap();
@@ -719,7 +720,7 @@ fn what_a_node_cannot_remember_it_does_not_tell() {
         a.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
         let seen = stand.state("a").join("cluster/seen");
         std::fs::rename(&seen, stand.folder.join("away")).unwrap();
-        let done = a.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        let done = a.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap();
         assert!(matches!(&done, Outcome::Unknown(why) if why.contains("state folder")), "{done:?}");
         assert!(matches!(a.record(VM1).await, Err(Error::NotRemembered(_))));
         std::fs::rename(stand.folder.join("away"), &seen).unwrap();

@@ -113,7 +113,7 @@ impl Members {
         for at in 0..self.endpoints.len() {
             let to = &self.endpoints[at];
             let Ok(token) = self.token(at).await else { continue };
-            let asked = self.client.post(to, "/v3/maintenance/status", "{}".into(), token.as_deref()).await;
+            let asked = self.client.post(to, "/v3/maintenance/status", "{}".into(), token.as_deref(), None).await;
             let Ok((StatusCode::OK, bytes)) = asked else { continue };
             let Ok(status) = serde_json::from_slice::<Value>(&bytes) else { continue };
             let quota = quota(&self.client, to).await;

@@ -5,6 +5,8 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use forebay_api::config::endpoint::Endpoint;
+use forebay_core::types::Instant;
+use forebay_io::clock;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -120,20 +122,26 @@ impl Client {
         Ok(Client { tls, connect_timeout, answer_timeout })
     }
 
-    /// Posts JSON, and takes the whole answer.
+    /// Posts JSON, and takes the whole answer. It leaves by an instant, if one is given, or not at all.
     pub async fn post(
         &self,
         to: &Endpoint,
         path: &str,
         body: Bytes,
         token: Option<&str>,
+        leaves_by: Option<Instant>,
     ) -> Result<(StatusCode, Bytes), Lost> {
-        self.whole(to, self.send(to, Method::POST, path, body, token).await?).await
+        let (request, connection) = self.connected(to, Method::POST, path, body, token).await?;
+        if leaves_by.is_some_and(|leaves_by| clock::now() > leaves_by) {
+            return Err(Lost::NotSent(format!("{to}: the connection came too late")));
+        }
+        self.whole(to, self.send(to, request, connection).await?).await
     }
 
     /// Gets a page, and takes it whole.
     pub async fn get(&self, to: &Endpoint, path: &str) -> Result<(StatusCode, Bytes), Lost> {
-        self.whole(to, self.send(to, Method::GET, path, Bytes::new(), None).await?).await
+        let (request, connection) = self.connected(to, Method::GET, path, Bytes::new(), None).await?;
+        self.whole(to, self.send(to, request, connection).await?).await
     }
 
     async fn whole(
@@ -160,18 +168,20 @@ impl Client {
         body: Bytes,
         token: Option<&str>,
     ) -> Result<(StatusCode, Stream), Lost> {
-        let (response, connection) = self.send(to, Method::POST, path, body, token).await?;
+        let (request, connection) = self.connected(to, Method::POST, path, body, token).await?;
+        let (response, connection) = self.send(to, request, connection).await?;
         Ok((response.status(), Stream { body: response.into_body(), _connection: connection }))
     }
 
-    async fn send(
+    /// A request, and a connection on which it can leave.
+    async fn connected(
         &self,
         to: &Endpoint,
         method: Method,
         path: &str,
         body: Bytes,
         token: Option<&str>,
-    ) -> Result<(Response<Incoming>, Connection), Lost> {
+    ) -> Result<(Request<Full<Bytes>>, Connection), Lost> {
         let request = Request::builder().method(method).uri(path);
         let request = request.header("host", to.authority()).header("content-type", "application/json");
         let request = match token {
@@ -179,12 +189,19 @@ impl Client {
             None => request,
         };
         let request = request.body(Full::new(body)).map_err(|error| Lost::NotSent(format!("{to}: {error}")))?;
-        let connected = timeout(self.connect_timeout, self.connect(to)).await;
-        let mut connection = match connected {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return Err(Lost::NotSent(format!("{to}: {error:#}"))),
-            Err(_) => return Err(Lost::NotSent(format!("{to}: no connection within {:?}", self.connect_timeout))),
-        };
+        match timeout(self.connect_timeout, self.connect(to)).await {
+            Ok(Ok(connection)) => Ok((request, connection)),
+            Ok(Err(error)) => Err(Lost::NotSent(format!("{to}: {error:#}"))),
+            Err(_) => Err(Lost::NotSent(format!("{to}: no connection within {:?}", self.connect_timeout))),
+        }
+    }
+
+    async fn send(
+        &self,
+        to: &Endpoint,
+        request: Request<Full<Bytes>>,
+        mut connection: Connection,
+    ) -> Result<(Response<Incoming>, Connection), Lost> {
         match timeout(self.answer_timeout, connection.sender.send_request(request)).await {
             Ok(Ok(response)) => Ok((response, connection)),
             Ok(Err(error)) => Err(Lost::Sent(format!("{to}: the connection was lost: {error}"))),
@@ -216,6 +233,33 @@ async fn handshake(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn what_is_too_late_once_it_is_connected_never_leaves() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let to = Endpoint::parse(&format!("http://{}", server.local_addr().unwrap())).unwrap();
+            let client = Client::new(None, Duration::from_secs(5), Duration::from_millis(300)).unwrap();
+            let arrives = async |leaves_by: Instant| {
+                let posted = client.post(&to, "/", "{}".into(), None, Some(leaves_by));
+                let arrived = async {
+                    let (mut connection, _) = server.accept().await.unwrap();
+                    let mut all = Vec::new();
+                    connection.read_to_end(&mut all).await.unwrap();
+                    all.len()
+                };
+                tokio::join!(posted, arrived)
+            };
+            let (late, arrived) = arrives(Instant(clock::now().0 - 1)).await;
+            assert!(matches!(late, Err(Lost::NotSent(_))), "{late:?}");
+            assert_eq!(arrived, 0);
+            let (in_time, arrived) = arrives(Instant(u64::MAX)).await;
+            assert!(matches!(in_time, Err(Lost::Sent(_))) && arrived > 0, "{in_time:?}");
+        });
+    }
 
     #[test]
     fn endpoints_are_read_or_refused() {

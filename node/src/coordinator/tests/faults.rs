@@ -4,6 +4,7 @@
 use super::history::{Writers, change_of, first};
 use super::*;
 use crate::coordinator::etcd::TlsFiles;
+use forebay_core::ownership::Committed;
 use forebay_tests::certificates::{Authority, Validity};
 use forebay_tests::hosts::Network;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -87,6 +88,22 @@ async fn pass(client: TcpStream, member: String, mode: u8) -> std::io::Result<()
 }
 
 #[test]
+fn a_change_that_was_decided_long_ago_never_leaves() {
+    let stand = Stand::etcd("decided-long-ago", 1);
+    let node = stand.joined("a");
+    let old = clock::now();
+    block_on(async {
+        node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_600)).await;
+        let told = node.execute_commit(VM1, &record(1, 1), &record(2, 2), None, old).await;
+        assert!(told.answer == Committed::Unknown && told.why.is_some(), "{told:?}");
+        assert_eq!(node.record(VM1).await.unwrap(), kept(1, 1));
+        let told = node.execute_commit(VM1, &record(1, 1), &record(2, 2), None, clock::now()).await;
+        assert_eq!(told.answer, Committed::Won);
+    });
+}
+
+#[test]
 fn a_lost_answer_is_unknown_and_a_read_decides() {
     let mut stand = Stand::etcd("lost-answers", 1);
     let proxy = Proxy::before(&real(&mut stand).endpoints()[0]);
@@ -105,7 +122,7 @@ fn a_lost_answer_is_unknown_and_a_read_decides() {
         assert_eq!(node.create(&definition("vm1", VM1), &kept(1, 1)).await.unwrap(), Outcome::Won, "it had been done");
 
         proxy.set(Mode::DropAnswer);
-        let lost = node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap();
+        let lost = node.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap();
         assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
         assert_eq!(direct.record(VM1).await.unwrap(), kept(2, 2), "it had taken effect");
         assert!(matches!(node.record(VM1).await, Err(Error::Unreachable(_))), "a read that is lost is no answer");
@@ -114,11 +131,11 @@ fn a_lost_answer_is_unknown_and_a_read_decides() {
 
         // The same words from outside, and the other fate: only the record tells.
         proxy.set(Mode::DropQuestion);
-        let lost = node.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
+        let lost = node.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap();
         assert!(matches!(lost, Outcome::Unknown(_)), "{lost:?}");
         proxy.set(Mode::Pass);
         assert_eq!(node.record(VM1).await.unwrap(), kept(2, 2));
-        assert_eq!(node.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap(), Outcome::Won);
+        assert_eq!(node.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap(), Outcome::Won);
     });
 }
 
@@ -179,7 +196,7 @@ fn without_a_majority_nothing_is_answered_and_afterwards_all_goes_on() {
     block_on(async {
         assert!(matches!(node.record(VM1).await, Err(Error::Unreachable(_))));
         let begun = Instant::now();
-        let outcome = node.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap();
+        let outcome = node.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap();
         assert!(matches!(&outcome, Outcome::Unknown(_)), "{outcome:?}");
         assert!(begun.elapsed() < 4 * TIMEOUT, "it says so in time: {:?}", begun.elapsed());
     });
@@ -195,7 +212,7 @@ fn without_a_majority_nothing_is_answered_and_afterwards_all_goes_on() {
     for at in 0..3 {
         real(&mut stand).kill(at);
     }
-    let error = block_on(node.commit(VM1, &kept(3, 3), &kept(4, 4), None)).unwrap_err();
+    let error = block_on(node.commit(VM1, &kept(3, 3), &kept(4, 4), None, None)).unwrap_err();
     assert!(matches!(&error, Error::Unreachable(why) if why.contains("refused")), "{error}");
 }
 
@@ -232,7 +249,7 @@ fn a_node_that_is_cut_off_with_its_member_is_told_nothing_while_the_others_go_on
         block_on(async {
             let begun = Instant::now();
             assert!(matches!(node.record(VM1).await, Err(Error::Unreachable(_))));
-            let outcome = node.commit(VM1, &kept(1, 1), &kept(2, 1), None).await;
+            let outcome = node.commit(VM1, &kept(1, 1), &kept(2, 1), None, None).await;
             assert!(matches!(outcome, Ok(Outcome::Unknown(_)) | Err(Error::Unreachable(_))), "{outcome:?}");
             assert!(begun.elapsed() < Duration::from_secs(30), "it says so in time");
         });
@@ -274,7 +291,7 @@ fn a_watch_goes_on_when_its_member_dies() {
                 assert!(begun.elapsed() < Duration::from_secs(90), "nothing is told after member {at} died");
                 let Ok(found) = node.record(VM1).await else { continue };
                 let to = kept(found.number().0.0 + 1, 1);
-                let _ = node.commit(VM1, &found, &to, None).await;
+                let _ = node.commit(VM1, &found, &to, None, None).await;
                 known = to;
                 let pause = Duration::from_millis(500);
                 while let Ok(hint) = tokio::time::timeout(pause, watch.next()).await {
@@ -312,7 +329,7 @@ fn a_restored_backup_is_noticed_and_the_operator_goes_on_from_there() {
             let (seen, found) = went_back(node, VM1).await;
             assert_eq!((seen, found), (Some(kept(3, 1)), Some(kept(2, 1))));
         }
-        assert!(matches!(a.commit(VM1, &kept(2, 1), &kept(3, 2), None).await, Err(Error::WentBack { .. })));
+        assert!(matches!(a.commit(VM1, &kept(2, 1), &kept(3, 2), None, None).await, Err(Error::WentBack { .. })));
         assert_eq!(went_back(&a, vm2).await.1, None, "a volume that is lost is noticed");
         write_anew(&b, VM1, Some(&kept(2, 1)), &kept(4, 1)).await;
         assert_eq!(sure(|| a.record(VM1)).await, kept(4, 1));
@@ -324,7 +341,7 @@ fn a_restored_backup_is_noticed_and_the_operator_goes_on_from_there() {
 async fn write_anew(node: &Coordinator, volume: VolumeId, found: Option<&StoredRecord>, to: &StoredRecord) {
     let word = audit(1, Some(volume));
     loop {
-        match sure(|| node.write_anew(volume, found, to, &word)).await {
+        match sure(|| node.write_anew(volume, found, to, &word, None)).await {
             Outcome::Won => return,
             Outcome::Lost(there) if there == *to => return,
             Outcome::Lost(there) => panic!("nobody else writes: {there:?}"),
@@ -384,7 +401,7 @@ fn users_of_etcd_are_let_in_by_password_and_again_when_their_token_is_forgotten(
             let stranger = as_user(user, state);
             assert!(matches!(stranger.join().await, Err(Error::Denied(_))), "{state}");
             assert!(matches!(stranger.record(VM1).await, Err(Error::Denied(_))), "{state}");
-            let change = stranger.commit(VM1, &kept(1, 1), &kept(2, 2), None).await;
+            let change = stranger.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await;
             assert!(matches!(change, Err(Error::Denied(_))), "{state}");
         }
         // Let in, and not to this cluster's keys.
@@ -393,7 +410,7 @@ fn users_of_etcd_are_let_in_by_password_and_again_when_their_token_is_forgotten(
         assert!(matches!(neighbour.join().await, Err(Error::Denied(_))));
         let mut watch = good.watch();
         assert_eq!(watch.next().await, Hint::Everything);
-        assert_eq!(good.commit(VM1, &kept(1, 1), &kept(2, 2), None).await.unwrap(), Outcome::Won);
+        assert_eq!(good.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await.unwrap(), Outcome::Won);
         while watch.next().await != Hint::Record(VM1) {}
     });
     // A member forgets its tokens when it is restarted.
@@ -409,7 +426,7 @@ fn users_of_etcd_are_let_in_by_password_and_again_when_their_token_is_forgotten(
                 Err(error) => panic!("{error}"),
             }
         }
-        assert_eq!(good.commit(VM1, &kept(2, 2), &kept(3, 3), None).await.unwrap(), Outcome::Won);
+        assert_eq!(good.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap(), Outcome::Won);
     });
 }
 

@@ -201,7 +201,7 @@ async fn write(node: Coordinator, number: u64, stop: &AtomicBool, history: &Mute
         let change = changes.fetch_add(1, Ordering::Relaxed);
         history.lock().unwrap().based_on.insert(change, change_of(&from));
         let to = next(&from, change, number);
-        match node.commit(VM1, &from, &to, None).await {
+        match node.commit(VM1, &from, &to, None, None).await {
             Ok(Outcome::Won) => {
                 tell(began, Told::Won(change));
                 known = Some(to);

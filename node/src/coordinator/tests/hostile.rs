@@ -287,7 +287,7 @@ pub(super) fn load_of(name: &str) -> Load {
 pub(super) async fn put(stand: &Stand, key: &str, value: &str) {
     let put = Operation::Put { key: format!("/forebay/lab/{key}"), value: value.to_owned() };
     let transaction = Transaction { compare: vec![], then: vec![put], otherwise: vec![] };
-    stand.store().transact(&transaction).await.expect("it takes any text");
+    stand.store().transact(&transaction, None).await.expect("it takes any text");
 }
 
 /// One value that cannot be used takes no other with it, and is named until it is gone.
@@ -325,7 +325,7 @@ pub(super) fn one_hostile_value_hides_no_other(stand: &Stand) {
         assert!(missing.contains("definition/") && missing.contains("remove the key"), "{missing}");
         for key in keys {
             let gone = Transaction { compare: vec![], then: vec![Operation::Delete(key)], otherwise: vec![] };
-            stand.store().transact(&gone).await.unwrap();
+            stand.store().transact(&gone, None).await.unwrap();
         }
         assert_eq!(node.every_definition().await.unwrap().len(), 1);
         let _ = (node.nodes().await, node.loads().await, node.evacuations().await);

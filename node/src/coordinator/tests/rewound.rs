@@ -52,7 +52,7 @@ fn a_rewind_that_could_not_be_written_down_keeps_everything_else_from_being_take
         assert!(written.is_err());
         for _ in 0..2 {
             assert!(matches!(node.record(VM1).await, Err(Error::NotRemembered(_))), "a restart would forget it");
-            let change = node.commit(VM1, &kept(1, 1), &kept(2, 2), None).await;
+            let change = node.commit(VM1, &kept(1, 1), &kept(2, 2), None, None).await;
             assert!(matches!(change, Err(Error::NotRemembered(_))), "{change:?}");
         }
         other.record(VM1).await.unwrap();

@@ -29,7 +29,7 @@ pub enum Asked {
         /// The operator's word that allows it, where it needs one.
         word: Option<Box<Word>>,
         /// When core has decided so: later its grounds may be gone.
-        decided: std::time::Instant,
+        decided: Instant,
     },
     /// The coordinator was seen to have gone back (C6).
     RewindNoticed {

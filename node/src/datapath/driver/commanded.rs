@@ -93,7 +93,7 @@ impl Driver {
             compare: Box::new(compare),
             new: Box::new(new),
             word: word.flatten().map(Box::new),
-            decided: std::time::Instant::now(),
+            decided: now,
         });
     }
 }
