@@ -2,8 +2,9 @@
 //!
 //! A request is answered on one of several grounds: the members of the log hold everything up to it, their media have
 //! synced everything up to it, the backing has its own blocks, or the backing has synced everything up to it. Which ground
-//! holds for a request is fixed when it is accepted, and can only become a stricter one while it waits: when the record has
-//! too few members, the backing must have it *as well*. That every member holds it is part of all grounds (A1, A2).
+//! holds for a request is fixed when it is accepted. It becomes a stricter one while it waits when the record has too few
+//! members: the backing must have it *as well*. When there are enough again it returns to the log, to the position and the
+//! ground of its own. That every member holds it is part of all grounds (A1, A2).
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -13,6 +14,8 @@ struct Waiter {
     lsn: Lsn,
     id: RequestId,
     since: Instant,
+    /// It waits for the backing for want of copies only: else for all to hold what is up to here.
+    held_by: Option<Lsn>,
 }
 
 #[derive(Debug)]
@@ -26,6 +29,7 @@ struct Through {
 /// Requests that wait, by ground.
 #[derive(Default)]
 pub(super) struct Acks {
+    /// By position.
     held: VecDeque<Waiter>,
     synced: VecDeque<Waiter>,
     vouched: VecDeque<Waiter>,
@@ -102,13 +106,20 @@ impl Volume {
         }
         let since = self.now;
         match ground {
-            Ground::Held => self.acks.held.push_back(Waiter { lsn, id, since }),
-            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since }),
+            Ground::Held => {
+                let held = &mut self.acks.held;
+                let place = match held.back() {
+                    Some(last) if last.lsn > lsn => held.partition_point(|waiter| waiter.lsn <= lsn),
+                    Some(_) | None => held.len(),
+                };
+                held.insert(place, Waiter { lsn, id, since, held_by: None });
+            }
+            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since, held_by: None }),
             Ground::Written(left) => {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
                 self.acks.written.insert(lsn, Through { id, first, left, since });
             }
-            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since }),
+            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since, held_by: None }),
         }
     }
 
@@ -272,11 +283,12 @@ impl Volume {
     /// The record has too few members: who waited for the log waits for the backing as well (A1). What of it was superseded
     /// will never be written itself, so all that is in the log now is waited for, and what superseded it with that.
     pub(super) fn await_backing_too(&mut self) {
-        let held = core::mem::take(&mut self.acks.held);
-        let synced = core::mem::take(&mut self.acks.synced);
-        for Waiter { id, .. } in held.into_iter().chain(synced) {
-            self.answer_at(id, self.positions.accepted(), Ground::Vouched);
+        let (lsn, since) = (self.positions.accepted(), self.now);
+        for Waiter { id, lsn: own, .. } in core::mem::take(&mut self.acks.held) {
+            self.acks.vouched.push_back(Waiter { lsn, id, since, held_by: Some(own) });
         }
+        self.await_backing_for_flushes();
+        self.answer_vouched();
     }
 
     /// Flushes are to have the backing from now on: those that wait for media do, too, which nobody may have who is a member by
@@ -287,11 +299,22 @@ impl Volume {
         }
     }
 
-    /// The policy is write-back now: who waited for the backing waits for the log. From here on records are superseded
-    /// in the log and may never be written themselves.
-    pub(super) fn answer_written_when_held(&mut self) {
+    /// The policy is write-back now: who waited for the backing waits for the log, a flush for what a flush waits for now. From
+    /// here on records are superseded in the log and may never be written themselves.
+    pub(super) fn return_to_log(&mut self) {
         for (lsn, through) in core::mem::take(&mut self.acks.written) {
             self.answer_at(through.id, lsn, Ground::Held);
+        }
+        if planted!(self, waits_on_for_backing) {
+            return;
+        }
+        let flushes = self.flush_ground();
+        for waiter in core::mem::take(&mut self.acks.vouched) {
+            match waiter.held_by {
+                Some(lsn) => self.answer_at(waiter.id, lsn, Ground::Held),
+                None if flushes == Ground::Vouched => self.acks.vouched.push_back(waiter),
+                None => self.answer_at(waiter.id, waiter.lsn, flushes),
+            }
         }
     }
 

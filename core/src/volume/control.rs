@@ -238,7 +238,7 @@ impl Volume {
             }
             Policy::Back => {
                 self.control.effective = Policy::Back;
-                self.answer_written_when_held();
+                self.return_to_log();
                 self.set_reason(Reason::AsRequested);
             }
         }
@@ -263,7 +263,8 @@ impl Volume {
             self.await_backing_too();
             self.set_reason(Reason::TooFewPeers);
         } else if !must && self.control.reason == Reason::TooFewPeers {
-            self.end_keeping();
+            // An image that is being completed, or is to be kept complete, stays so.
+            self.switch_to(if self.control.keep_through { Policy::Through } else { self.control.requested });
         }
     }
 

@@ -143,6 +143,8 @@ rules! {
     keep_learners_waiting,
     /// A3: a peer that moves and keeps every write waiting stays.
     endure_slow_peers,
+    /// Liveness: who waits for the backing for want of copies waits on for it when there are enough again.
+    waits_on_for_backing,
     /// Liveness: pins stay after the proof.
     never_end_pins,
     /// What a request waited for room is no part of its time.

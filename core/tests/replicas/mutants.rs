@@ -70,5 +70,6 @@ stories_catch! {
     read_without_lease: without_a_lease_nothing_is_read_and_nothing_is_written_to_the_backing,
     keep_overwritten: what_the_next_owner_writes_is_not_read_from_the_cache_of_the_former_one,
     ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,
+    waits_on_for_backing: a_write_returns_to_the_log_when_there_are_enough_copies_again,
     trust_cached: what_was_changed_on_the_way_is_read_from_the_backing,
 }

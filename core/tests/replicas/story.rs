@@ -5,7 +5,7 @@ use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::message::*;
-use forebay_core::status::{BackingState, Phase, Policy, Reason};
+use forebay_core::status::{BackingState, Flush, Phase, Policy, Reason};
 use forebay_core::types::*;
 
 pub const KINDS: [[Make; 2]; 4] = [[MEMORY, MEMORY], [FLASH, FLASH], [MEMORY, FLASH], [FLASH, MEMORY]];
@@ -113,6 +113,70 @@ pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_cop
         world.learn_member(1, &[1], 2, 4);
         assert_eq!((world.status(1).reason, world.status(1).effective), (Reason::AsRequested, Policy::Back));
     }
+}
+
+/// The second node is cut off while requests wait, and left out; the backing hangs.
+fn left_alone(makes: &[Make], ask: impl Fn(&mut World)) -> World {
+    let mut world = World::new(3, FAIR, makes);
+    world.found(0, &[0, 1]);
+    world.until_serving();
+    assert!(world.write(0, 8));
+    world.until_answered();
+    world.until_clean();
+    world.backing_hangs = Some(0);
+    world.nodes[1].cut_off = true;
+    ask(&mut world);
+    world.run_ms(900);
+    propose_and_decide(&mut world, &[0], 2);
+    world
+}
+
+fn propose_and_decide(world: &mut World, members: &[usize], epoch: u32) {
+    let (members, proposal) = (world.members(members), u64::from(epoch));
+    let (epoch, log, flushed) = (Epoch(epoch), LogState::Needed, Flushed::Unrecorded);
+    world.order(0, Order::Propose { proposal, epoch, members: members.clone(), log, flushed });
+    world.order(0, Order::Decide { epoch, members, log, flushed });
+}
+
+/// A1, A2: requests that were under way when a member was lost, and those that came when there were too few copies, wait for the
+/// backing only until there are enough again.
+#[test]
+pub fn a_write_returns_to_the_log_when_there_are_enough_copies_again() {
+    for makes in [[MEMORY; 3], [FLASH; 3], [FLASH, MEMORY, FLASH]] {
+        let ask = |world: &mut World, block: u64| {
+            assert!(world.write(8 * block, 8));
+            world.flush();
+            assert!(world.write(8 * block + 8, 8));
+        };
+        let mut world = left_alone(&makes, |world| ask(world, 1));
+        ask(&mut world, 3);
+        world.run_ms(2_000);
+        assert_eq!(world.open(), 6, "too few copies hold them, and the backing hangs: {makes:?}");
+        assert_eq!(world.status(0).reason, Reason::TooFewPeers);
+        world.learn_member(0, &[0], 2, 3);
+        assert_eq!((world.status(0).reason, world.status(0).effective), (Reason::AsRequested, Policy::Back));
+        world.run_ms(1_000);
+        assert_eq!(world.open(), 0, "everybody holds them, and the backing hangs still: {makes:?}");
+        world.check_copies(0, &[2]);
+        world.backing_hangs = None;
+        world.until_clean();
+        world.read_all();
+    }
+}
+
+/// The same where a flush is to have the backing, which it waits for on.
+#[test]
+fn a_flush_that_means_destage_waits_for_the_backing_with_enough_copies_too() {
+    let make = Make { flush: Flush::Destage, ..MEMORY };
+    let mut world = left_alone(&[make; 3], |world| {
+        assert!(world.write(8, 8));
+        world.flush();
+    });
+    world.learn_member(0, &[0], 2, 3);
+    world.run_ms(1_000);
+    assert_eq!(world.open(), 1, "the flush");
+    world.backing_hangs = None;
+    world.until_answered();
 }
 
 /// Writes one block after the other, each when the one before was answered, for so many seconds.
