@@ -74,6 +74,11 @@ impl Acks {
         !self.vouched.is_empty()
     }
 
+    /// Somebody waits until the backing has something.
+    pub(super) fn await_backing(&self) -> bool {
+        !self.vouched.is_empty() || !self.written.is_empty()
+    }
+
     /// Nobody waits for anything.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.synced.is_empty() && self.vouched.is_empty() && self.written.is_empty()

@@ -3,8 +3,8 @@
 //!
 //! - A proposal is *covered* when all that has been acknowledged is held by everybody whom it names, and, where its log is
 //!   not needed, the backing has synced it. So it stays, because from the proposal on everybody is asked (C4, S6).
-//! - A volume that is *quiescing* takes requests and carries none out; it is quiet when nothing is under way and nothing is
-//!   left to be done for whoever is next.
+//! - A volume that is *quiescing* takes requests and carries none out, not those either that wait for room by then; it is
+//!   quiet when nothing is under way and nothing is left to be done for whoever is next.
 
 use super::members::Changes;
 use super::*;
@@ -179,6 +179,9 @@ impl Volume {
     pub(super) fn quiesce(&mut self, to: Option<NodeId>) {
         self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
         self.close_group();
+        for (id, request) in self.writes.take_waiting() {
+            self.replication.agreement.keep_request(id, request);
+        }
     }
 
     pub(super) fn resume_requests(&mut self) {

@@ -145,6 +145,8 @@ rules! {
     endure_slow_peers,
     /// Liveness: who waits for the backing for want of copies waits on for it when there are enough again.
     waits_on_for_backing,
+    /// Liveness: a volume that is to become quiet for a member gives the backing nothing, whoever waits for that.
+    quiesces_what_is_awaited,
     /// Liveness: pins stay after the proof.
     never_end_pins,
     /// What a request waited for room is no part of its time.

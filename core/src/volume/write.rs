@@ -63,6 +63,11 @@ impl Writes {
         (self.waiting.len() + self.behind_locks.len()) as u32
     }
 
+    /// Takes those that wait for room: nothing has been done of them.
+    pub(super) fn take_waiting(&mut self) -> VecDeque<(RequestId, Request)> {
+        core::mem::take(&mut self.waiting)
+    }
+
     /// The request that is admitted next.
     pub(super) fn first_waiting(&self) -> Option<&Request> {
         self.waiting.front().map(|(_, request)| request)

@@ -9,6 +9,7 @@ mod former_states;
 mod mutants;
 mod oracle;
 mod predecessor_cache;
+mod quiet;
 mod reads;
 mod stats;
 mod steps;

@@ -12,7 +12,9 @@ impl Volume {
             let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
             return settled && !self.destage.syncing && self.rewrite_pins();
         }
-        if self.is_quiescing_to_member() && !self.must_journal() {
+        // What was promised when the backing has it is still to come about: only then is the volume quiet.
+        let awaited = self.acks.await_backing() && !planted!(self, quiesces_what_is_awaited);
+        if self.is_quiescing_to_member() && !self.must_journal() && !awaited {
             return false;
         }
         let Some(first) = self.index.cursor() else { return false };
