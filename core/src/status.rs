@@ -140,6 +140,21 @@ pub enum Phase {
     Refused(&'static str),
 }
 
+/// Why a hold ended before its release: what was copied under it is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HoldEnd {
+    /// Its time was over.
+    Time,
+    /// The tier was as full as it may be under a hold, or writes waited for room in it.
+    TierFull,
+    /// The places for trimmed and zeroed ranges were used up.
+    RangesFull,
+    /// Requests waited for the backing: policy *through*, too few copies, or flushes that mean destage.
+    BackingNeeded,
+    /// It was released before it had begun.
+    Released,
+}
+
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControlError {
@@ -147,8 +162,10 @@ pub enum ControlError {
     Busy,
     /// There is no hold, or it had ended: a backup made under it is void.
     NotHeld,
-    /// The hold's dirty limit, a release or the volume's stop ended it.
-    HoldEnded,
+    /// A hold, or a drain for one, was ended before.
+    HoldEnded(HoldEnd),
+    /// Requests wait for the backing now, so that it cannot be left unchanged.
+    BackingNeeded,
     /// A volume can only grow, by whole sectors, up to [`VOLUME_BYTES_MAX`].
     BadSize,
     /// The backing kept failing.

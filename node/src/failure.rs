@@ -1,7 +1,7 @@
 //! Why a command failed: its kind, as far as callers tell kinds apart, and the words for it.
 
 use crate::datapath::mailbox::CommandError;
-use forebay_core::status::ControlError;
+use forebay_core::status::{ControlError, HoldEnd};
 
 /// Why a volume is not changed while it is held.
 pub const HELD_IMAGE: &str = "its image is held, and must not change; `forebay volume release` it first";
@@ -31,14 +31,25 @@ pub struct Failure {
 pub fn command_failure(name: &str, error: &CommandError) -> Failure {
     let kind = match error {
         CommandError::Refused(ControlError::BadSize) => FailureKind::Invalid,
-        CommandError::Refused(ControlError::Busy | ControlError::NotHeld | ControlError::HoldEnded) => {
-            FailureKind::Conflict
-        }
+        CommandError::Refused(ControlError::Busy | ControlError::NotHeld) => FailureKind::Conflict,
+        CommandError::Refused(ControlError::HoldEnded(_) | ControlError::BackingNeeded) => FailureKind::Conflict,
         CommandError::Refused(ControlError::BackingFailed | ControlError::TierFailed) | CommandError::Backing(_) => {
             FailureKind::Failed
         }
     };
     Failure { kind, message: format!("volume {name}: {}", command_error_words(error)) }
+}
+
+fn hold_end_words(end: HoldEnd) -> &'static str {
+    match end {
+        HoldEnd::Time => "because its time was over",
+        HoldEnd::TierFull => "because the tier was full and writes would have waited",
+        HoldEnd::RangesFull => "because the tier had no place for more trims and zeroes, which would have waited",
+        HoldEnd::BackingNeeded => {
+            "because writes or flushes had to wait for the backing (policy through, or copies were lost)"
+        }
+        HoldEnd::Released => "by a release, before the backing was complete",
+    }
 }
 
 fn command_error_words(error: &CommandError) -> String {
@@ -49,8 +60,13 @@ fn command_error_words(error: &CommandError) -> String {
                 "it is held, `drain --through` is in effect, or it is not serving; end the first two by `forebay volume release`"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
-            ControlError::HoldEnded => {
-                "it was ended before, by a hold's dirty limit, a release or a stop: what was copied under it is void"
+            ControlError::HoldEnded(end) => {
+                return format!("the hold had ended before, {}: what was copied under it is void", hold_end_words(*end));
+            }
+            ControlError::BackingNeeded => {
+                "writes or flushes wait for its backing now (policy through, too few copies, or flushes that mean destage), \
+                 which cannot be left unchanged; change that first, or use `forebay volume drain --through` for a backup of a \
+                 running image"
             }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
             ControlError::BackingFailed => {

@@ -1,8 +1,10 @@
 //! Commands: policy, drain, hold, resize, stop.
 
+use super::acks::Ground;
 use super::*;
+use crate::status::HoldEnd;
 
-/// Fill at which a hold is given up, so that clients never stop for a backup.
+/// Fill at which a hold is given up, of blocks and of records without any, so that clients never stop for a backup.
 const HOLD_FILL_MAX: f64 = 0.9;
 /// While changing to write-through the log counts as small enough to switch below this many live blocks.
 const SWITCH_BLOCKS_MAX: u32 = 256;
@@ -30,7 +32,7 @@ enum Then {
 enum Hold {
     No,
     Until(Instant),
-    Ended,
+    Ended(HoldEnd),
 }
 
 /// See the module.
@@ -86,7 +88,7 @@ impl ControlState {
     pub(super) fn hold_left(&self, now: Instant) -> Option<Duration> {
         match self.hold {
             Hold::Until(end) => Some(Duration(end.0.saturating_sub(now.0))),
-            Hold::No | Hold::Ended => None,
+            Hold::No | Hold::Ended(_) => None,
         }
     }
 
@@ -112,7 +114,7 @@ impl ControlState {
     pub(super) fn timeout(&self, now: Instant) -> Option<Instant> {
         let hold = match self.hold {
             Hold::Until(end) => Some(end),
-            Hold::No | Hold::Ended => None,
+            Hold::No | Hold::Ended(_) => None,
         };
         let abandon = self.stopping.map(|_| self.abandon_at).filter(|at| *at > now);
         [hold, abandon].into_iter().flatten().min()
@@ -152,6 +154,8 @@ impl Volume {
             Control::Drain => {
                 self.begin_goal(id, Then::GoOn);
             }
+            // Every write, or every flush, would wait for its end.
+            Control::Hold(_) if self.backing_is_needed() => self.answer_control(id, Err(ControlError::BackingNeeded)),
             Control::Hold(span) => {
                 self.begin_goal(id, Then::Hold(span));
             }
@@ -165,7 +169,7 @@ impl Volume {
     fn release_keeping(&mut self, id: ControlId) {
         self.end_keeping();
         if let Some(goal) = self.control.goal.take_if(|goal| goal.then == Then::KeepThrough) {
-            self.answer_control(goal.id, Err(ControlError::HoldEnded));
+            self.answer_control(goal.id, Err(ControlError::HoldEnded(HoldEnd::Released)));
         }
         self.answer_control(id, Ok(()));
     }
@@ -174,11 +178,11 @@ impl Volume {
     fn release_hold(&mut self, id: ControlId) {
         // A hold that has not begun never will: who asked for it may have gone away.
         if let Some(goal) = self.control.goal.take_if(|goal| matches!(goal.then, Then::Hold(_))) {
-            self.answer_control(goal.id, Err(ControlError::HoldEnded));
+            self.answer_control(goal.id, Err(ControlError::HoldEnded(HoldEnd::Released)));
         }
         let result = match self.control.hold {
             Hold::Until(_) => Ok(()),
-            Hold::Ended => Err(ControlError::HoldEnded),
+            Hold::Ended(end) => Err(ControlError::HoldEnded(end)),
             Hold::No => Err(ControlError::NotHeld),
         };
         self.control.hold = Hold::No;
@@ -253,10 +257,6 @@ impl Volume {
         let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
         let must = few || !self.log_may_stand();
         if must && self.control.effective == Policy::Back {
-            // Writes need the backing from here on, and clients never stop for a backup.
-            if self.control.is_held() {
-                self.control.hold = Hold::Ended;
-            }
             self.control.effective = Policy::Through;
             self.control.back_until = self.positions.accepted();
             self.close_group();
@@ -357,15 +357,39 @@ impl Volume {
         true
     }
 
-    /// A hold ends by its time, or when the log fills: before destage is looked at, which goes on by it.
+    /// A hold ends by its time, or when clients would have to wait for its end: before destage is looked at, which goes on by it.
     pub(super) fn expire_hold(&mut self) {
-        if let Hold::Until(end) = self.control.hold
-            && (self.now >= end
-                || self.pressure() > HOLD_FILL_MAX
-                || self.flash.as_ref().is_some_and(|f| f.free_segments() < 3))
-        {
-            self.control.hold = Hold::Ended;
+        let Hold::Until(until) = self.control.hold else { return };
+        let end = if self.now >= until { Some(HoldEnd::Time) } else { self.hold_is_in_the_way() };
+        if let Some(end) = end {
+            self.control.hold = Hold::Ended(end);
         }
+    }
+
+    /// Why a hold cannot go on.
+    fn hold_is_in_the_way(&self) -> Option<HoldEnd> {
+        let few_segments = self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 3);
+        if self.backing_is_needed() {
+            Some(HoldEnd::BackingNeeded)
+        } else if self.pressure() > HOLD_FILL_MAX || few_segments {
+            Some(HoldEnd::TierFull)
+        } else if self.others_pressure() > HOLD_FILL_MAX && !planted!(self, hold_forgets_ranges) {
+            Some(HoldEnd::RangesFull)
+        } else {
+            self.write_awaits_destage().then_some(HoldEnd::TierFull)
+        }
+    }
+
+    /// Requests are answered only when the backing has something, now or from now on.
+    fn backing_is_needed(&self) -> bool {
+        let through = self.control.effective == Policy::Through || self.control.reason == Reason::Draining;
+        through || self.flush_ground() == Ground::Vouched || self.acks.await_backing()
+    }
+
+    /// How much of the places for records without payload is used.
+    fn others_pressure(&self) -> f64 {
+        let used = f64::from(self.index.others());
+        used / (used + f64::from(self.index.others_left())).max(1.0)
     }
 
     /// Recovery has filled the log; nobody knows on which ground each of its records was acknowledged.
@@ -474,6 +498,10 @@ impl Volume {
             (Then::KeepThrough, Err(error)) => {
                 self.end_keeping();
                 self.answer_control(goal.id, Err(error));
+            }
+            // It was asked for while the log alone was enough.
+            (Then::Hold(_), Ok(())) if self.backing_is_needed() => {
+                self.answer_control(goal.id, Err(ControlError::BackingNeeded));
             }
             (Then::Hold(span), Ok(())) => {
                 self.control.hold = Hold::Until(self.now + span);

@@ -182,6 +182,12 @@ impl Members {
         self.peers.iter().filter_map(|peer| Some(peer.whole_from?.max(peer.held))).fold(asked, Lsn::min)
     }
 
+    /// One of those who are asked holds all that there is, and has no room for so many more records.
+    pub(super) fn is_full(&self, accepted: Lsn, blocks: u64, others: u32) -> bool {
+        let lacks = |room: &Room| u64::from(room.blocks) < blocks || room.ranges < others;
+        self.asked().any(|peer| peer.agreed && peer.held == accepted && lacks(&peer.room))
+    }
+
     /// Everybody who is asked has room for so many more records besides what is on its way there, and is not further behind
     /// than `window` records (S8).
     pub(super) fn have_room(&self, accepted: Lsn, blocks: u64, others: u32, window: u64) -> bool {

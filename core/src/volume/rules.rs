@@ -147,6 +147,8 @@ rules! {
     waits_on_for_backing,
     /// Liveness: a volume that is to become quiet for a member gives the backing nothing, whoever waits for that.
     quiesces_what_is_awaited,
+    /// Liveness: a hold lasts although no trim finds a place any more.
+    hold_forgets_ranges,
     /// Liveness: pins stay after the proof.
     never_end_pins,
     /// What a request waited for room is no part of its time.

@@ -227,18 +227,7 @@ impl Volume {
         let (own_blocks, own_others) = needs(request);
         let (claimed_blocks, claimed_others) = self.claimed();
         let (blocks, others) = (own_blocks + claimed_blocks, own_others + claimed_others);
-        if self.index.others_left() < others {
-            return false;
-        }
-        if u64::from(self.index.payload_blocks()) + blocks > u64::from(self.dirty_blocks_max()) {
-            return false;
-        }
-        if let Some(flash) = &self.flash
-            && flash.room(SEGMENTS_KEPT_FREE) < blocks + u64::from(others)
-        {
-            return false;
-        }
-        if !self.peers_have_room(blocks, others) {
+        if !self.log_has_room(blocks, others) || !self.peers_have_room(blocks, others) {
             return false;
         }
         let pressure = self.pressure();
@@ -258,6 +247,20 @@ impl Volume {
             self.writes.admit_next = Instant(from.0 + wait as u64);
         }
         true
+    }
+
+    /// The own log takes so many more blocks and other records.
+    fn log_has_room(&self, blocks: u64, others: u32) -> bool {
+        self.index.others_left() >= others
+            && u64::from(self.index.payload_blocks()) + blocks <= u64::from(self.dirty_blocks_max())
+            && self.flash.as_ref().is_none_or(|flash| flash.room(SEGMENTS_KEPT_FREE) >= blocks + u64::from(others))
+    }
+
+    /// A write waits for room that only destage makes, here or at a member that has all it was sent.
+    pub(super) fn write_awaits_destage(&self) -> bool {
+        let Some((blocks, others)) = self.writes.first_waiting().map(needs) else { return false };
+        !self.log_has_room(blocks, others)
+            || self.replication.members.is_full(self.positions.accepted(), blocks, others)
     }
 
     /// The write only replaces what it supersedes: the log does not grow by it, so a hot set is never slowed.

@@ -4,7 +4,7 @@
 use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
-use forebay_core::status::{BackingState, ControlError};
+use forebay_core::status::{BackingState, ControlError, HoldEnd};
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
@@ -179,7 +179,7 @@ fn a_hold_that_has_not_begun_is_called_off_by_a_release() {
     }
     assert_eq!(
         answers,
-        [(ControlId(1), Err(ControlError::HoldEnded)), (ControlId(2), Err(ControlError::NotHeld))],
+        [(ControlId(1), Err(ControlError::HoldEnded(HoldEnd::Released))), (ControlId(2), Err(ControlError::NotHeld))],
         "no backup was made under it"
     );
     bench.run(60);

@@ -5,6 +5,7 @@ mod broken_tiers;
 mod disks;
 mod flushes;
 mod former_states;
+mod holds;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod oracle;

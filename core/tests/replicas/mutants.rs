@@ -3,6 +3,7 @@
 use crate::broken_tiers::*;
 use crate::flushes::*;
 use crate::former_states::*;
+use crate::holds::*;
 use crate::predecessor_cache::*;
 use crate::quiet::*;
 use crate::reads::*;
@@ -73,5 +74,6 @@ stories_catch! {
     ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,
     waits_on_for_backing: a_write_returns_to_the_log_when_there_are_enough_copies_again,
     quiesces_what_is_awaited: a_volume_becomes_quiet_when_the_backing_has_what_is_awaited,
+    hold_forgets_ranges: a_hold_ends_before_a_trim_waits_for_a_place,
     trust_cached: what_was_changed_on_the_way_is_read_from_the_backing,
 }

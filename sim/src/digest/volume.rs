@@ -131,10 +131,11 @@ fn control_error(error: ControlError) -> u8 {
     match error {
         ControlError::Busy => 1,
         ControlError::NotHeld => 2,
-        ControlError::HoldEnded => 3,
+        ControlError::HoldEnded(_) => 3,
         ControlError::BadSize => 4,
         ControlError::BackingFailed => 5,
         ControlError::TierFailed => 6,
+        ControlError::BackingNeeded => 7,
     }
 }
 

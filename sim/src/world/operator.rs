@@ -106,7 +106,7 @@ impl World {
                 assert!(!stopped || answered, "stopped in vain with requests open: {}", self.unfinished());
             }
             // A release that came before its end; its own answer follows.
-            (Control::DrainThrough, Err(ControlError::HoldEnded)) => self.node.keeping = true,
+            (Control::DrainThrough, Err(ControlError::HoldEnded(_))) => self.node.keeping = true,
             (Control::SetPolicy(_) | Control::SetDestage(_) | Control::SetDrainMax(_), _)
             | (Control::Drain | Control::DrainThrough | Control::Hold(_) | Control::Resize(_), Err(_)) => {}
         }
