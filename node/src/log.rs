@@ -6,13 +6,16 @@
 //! Invariants:
 //! - Nobody waits for a write to standard error, and no failure of one is anybody's. Who says something waits at most for another thread
 //!   that does the same.
-//! - At most [`LINES_MAX`] lines wait, of at most [`LINE_BYTES_MAX`] bytes each. What finds no room is counted, and the count is said.
+//! - At most [`LINES_MAX`] lines wait, of at most [`LINE_BYTES_MAX`] bytes each. What finds no room, or could not be written, is
+//!   counted, and the count is said.
+//! - A line has no control characters, whoever the names and errors in it are from: it is one line, and changes no terminal.
 //! - Of what one place in the code says, [`FREE_LINES`] lines within [`WINDOW`] are written one by one; of more the last one, with how many
 //!   there were. While that goes on, each window is twice as long as the one before, up to [`WINDOW_MAX`].
 //!
 //! A line begins with `forebay: `. Under systemd (`JOURNAL_STREAM` is set) its level stands before that, as `sd-daemon(3)` says: `<3>` for
 //! an error, `<4>` for a warning, `<5>` for a notice.
 
+use forebay_doctor::words::without_controls;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -73,6 +76,8 @@ struct Queue {
     lines: VecDeque<String>,
     /// Lines that found no room.
     lost: u64,
+    /// Lines that standard error did not take.
+    unwritten: u64,
     places: BTreeMap<Place, Said>,
     /// The thread writes what it has taken.
     is_writing: bool,
@@ -139,6 +144,7 @@ fn line(level: Level, text: std::fmt::Arguments<'_>) -> String {
     };
     let mut line = String::new();
     let _ = write!(line, "{}forebay: {word}{text}", if is_journal { number } else { "" });
+    let mut line = without_controls(&line);
     if line.len() > LINE_BYTES_MAX {
         line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
         line.push_str(" ...");
@@ -163,7 +169,8 @@ impl Log {
         let mut queue = self.locked();
         if !queue.is_served {
             drop(queue);
-            return write(&line);
+            write(&line);
+            return;
         }
         queue.put(line);
         drop(queue);
@@ -185,9 +192,13 @@ impl Log {
             }
             queue.is_writing = true;
             drop(queue);
-            lines.iter().for_each(|line| write(line));
+            let unwritten = lines.iter().filter(|line| !write(line)).count();
             queue = self.locked();
             queue.is_writing = false;
+            queue.unwritten += unwritten as u64;
+            if unwritten == 0 {
+                queue.say_unwritten();
+            }
         }
     }
 }
@@ -245,6 +256,14 @@ impl Queue {
         }
     }
 
+    /// Of what standard error did not take, when it takes something again.
+    fn say_unwritten(&mut self) {
+        let unwritten = std::mem::take(&mut self.unwritten);
+        if unwritten > 0 {
+            self.put(line(Level::Warning, format_args!("{unwritten} lines before this could not be written here")));
+        }
+    }
+
     fn say_lost(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 {
@@ -253,8 +272,8 @@ impl Queue {
     }
 }
 
-/// What cannot be written is nobody's fault, and lost.
-fn write(line: &str) {
+/// What cannot be written is nobody's fault, and lost: false.
+fn write(line: &str) -> bool {
     let fd = std::io::stderr().as_raw_fd();
     let mut rest = line.as_bytes();
     while !rest.is_empty() {
@@ -262,9 +281,10 @@ fn write(line: &str) {
         match unsafe { libc::write(fd, rest.as_ptr().cast(), rest.len()) } {
             written if written > 0 => rest = &rest[written as usize..],
             _ if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
-            _ => return,
+            _ => return false,
         }
     }
+    true
 }
 
 #[cfg(test)]
@@ -299,6 +319,22 @@ mod tests {
         assert_eq!((queue.lines.len(), queue.lost), (LINES_MAX, 5));
         let lines = queue.take(Instant::now());
         assert!(lines[LINES_MAX].contains("5 lines were said faster"), "{:?}", lines[LINES_MAX]);
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_counted_and_said() {
+        let mut queue = Queue { unwritten: 3, ..Queue::default() };
+        queue.say_unwritten();
+        queue.say_unwritten();
+        assert_eq!(queue.lines.len(), 1);
+        assert!(queue.lines[0].contains("3 lines before this could not be written"), "{:?}", queue.lines);
+    }
+
+    #[test]
+    fn a_name_from_elsewhere_ends_no_line_and_changes_no_terminal() {
+        let line = line(Level::Error, format_args!("volume {}: x", "a\nb\x1b[2J"));
+        assert_eq!(line.matches(char::is_control).collect::<Vec<_>>(), ["\n"], "{line:?}");
+        assert!(line.ends_with(": x\n"), "{line:?}");
     }
 
     #[test]

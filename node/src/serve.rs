@@ -54,8 +54,13 @@ pub fn run(config: Config) -> Result<bool> {
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
     runtime.shutdown_background();
+    // Said here, and not by who has called: whoever ends waits for no reader of standard error.
+    let ended = result.unwrap_or_else(|error| {
+        log::say!(Error, "{error:#}");
+        false
+    });
     log::flush();
-    result
+    Ok(ended)
 }
 
 /// Sockets of this daemon, removed on every way out but a kill.

@@ -84,6 +84,19 @@ in_both_io_modes! {
         serves_and_stops(&Volume::new(&folder, SIZE, Tier::Memory, io), writer);
     }
 
+    fn a_daemon_that_cannot_serve_ends_although_nobody_reads_why(io: IoMode) {
+        let folder = TempDir::new("unread-why");
+        let volume = Volume::new(&folder, SIZE, Tier::Memory, io);
+        std::fs::write(volume.state(), "no folder").expect("the folder is writable");
+        let (_unread, writer) = full_pipe();
+        let mut command = volume.command();
+        let mut daemon = die_with_the_test(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer).spawn();
+        let daemon = daemon.as_mut().unwrap_or_else(|e| panic!("start {command:?}: {e}"));
+        let status = wait_within(daemon, MINUTE);
+        let _ = daemon.kill();
+        assert!(status.is_some_and(|status| !status.success()), "it ended as {status:?}");
+    }
+
     fn a_standard_error_that_nobody_reads_stops_nothing(io: IoMode) {
         let folder = TempDir::new("unread-stderr");
         let (_unread, writer) = full_pipe();
