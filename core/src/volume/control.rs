@@ -6,6 +6,8 @@ use crate::status::HoldEnd;
 
 /// Fill at which a hold is given up, of blocks and of records without any, so that clients never stop for a backup.
 const HOLD_FILL_MAX: f64 = 0.9;
+/// So long a write may wait for room under a hold: compaction makes some, perhaps.
+const HOLD_WAIT_MAX: Duration = Duration::from_millis(500);
 /// While changing to write-through the log counts as small enough to switch below this many live blocks.
 const SWITCH_BLOCKS_MAX: u32 = 256;
 /// How long a stop waits for requests that only the backing can finish.
@@ -376,8 +378,13 @@ impl Volume {
         } else if self.others_pressure() > HOLD_FILL_MAX && !planted!(self, hold_forgets_ranges) {
             Some(HoldEnd::RangesFull)
         } else {
-            self.write_awaits_destage().then_some(HoldEnd::TierFull)
+            self.hold_gives_room_at().is_some_and(|at| self.now >= at).then_some(HoldEnd::TierFull)
         }
+    }
+
+    /// When a hold ends because a write has waited too long for room.
+    pub(super) fn hold_gives_room_at(&self) -> Option<Instant> {
+        self.without_room_until(HOLD_WAIT_MAX).filter(|_| self.control.is_held())
     }
 
     /// Requests are answered only when the backing has something, now or from now on.

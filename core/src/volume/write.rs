@@ -52,11 +52,19 @@ pub(super) struct Writes {
     /// Requests that overlap a locked block.
     behind_locks: VecDeque<(RequestId, Request)>,
     admit_next: Instant,
+    /// Under a hold: since when a write waits for room that only destage makes, or compaction.
+    without_room: Option<Instant>,
 }
 
 impl Writes {
     pub(super) fn new(now: Instant) -> Writes {
-        Writes { waiting: VecDeque::new(), tasks: Slab::new(), behind_locks: VecDeque::new(), admit_next: now }
+        Writes {
+            waiting: VecDeque::new(),
+            tasks: Slab::new(),
+            behind_locks: VecDeque::new(),
+            admit_next: now,
+            without_room: None,
+        }
     }
 
     pub(super) fn waiting_len(&self) -> u32 {
@@ -256,11 +264,19 @@ impl Volume {
             && self.flash.as_ref().is_none_or(|flash| flash.room(SEGMENTS_KEPT_FREE) >= blocks + u64::from(others))
     }
 
-    /// A write waits for room that only destage makes, here or at a member that has all it was sent.
-    pub(super) fn write_awaits_destage(&self) -> bool {
-        let Some((blocks, others)) = self.writes.first_waiting().map(needs) else { return false };
-        !self.log_has_room(blocks, others)
-            || self.replication.members.is_full(self.positions.accepted(), blocks, others)
+    /// The write that comes next waits for room, here or at a member that has all it was sent.
+    fn note_room(&mut self) {
+        let needed = self.writes.first_waiting().filter(|_| self.control.is_held()).map(needs);
+        let lacks = needed.is_some_and(|(blocks, others)| {
+            !self.log_has_room(blocks, others)
+                || self.replication.members.is_full(self.positions.accepted(), blocks, others)
+        });
+        self.writes.without_room = self.writes.without_room.or(Some(self.now)).filter(|_| lacks);
+    }
+
+    /// When a write has waited so long for room under a hold.
+    pub(super) fn without_room_until(&self, patience: Duration) -> Option<Instant> {
+        self.writes.without_room.map(|since| since + patience)
     }
 
     /// The write only replaces what it supersedes: the log does not grow by it, so a hot set is never slowed.
@@ -277,6 +293,11 @@ impl Volume {
     }
 
     pub(super) fn admit_waiting(&mut self) {
+        self.admit_what_finds_room();
+        self.note_room();
+    }
+
+    fn admit_what_finds_room(&mut self) {
         while let Some((id, request)) = self.writes.waiting.pop_front() {
             if !self.may_admit(&request) {
                 self.writes.waiting.push_front((id, request));
@@ -293,7 +314,9 @@ impl Volume {
     }
 
     pub(super) fn admission_timeout(&self) -> Option<Instant> {
-        (!self.writes.waiting.is_empty() && self.writes.admit_next > self.now).then_some(self.writes.admit_next)
+        let paced = !self.writes.waiting.is_empty() && self.writes.admit_next > self.now;
+        let gives_up_hold = self.hold_gives_room_at();
+        [paced.then_some(self.writes.admit_next), gives_up_hold].into_iter().flatten().min()
     }
 
     // --- unaligned edges ---

@@ -1,5 +1,6 @@
 //! A hold leaves the backing unchanged only as long as no client waits for its end.
 
+use crate::story::two;
 use crate::weather::FAIR;
 use crate::world::*;
 use forebay_core::api::*;
@@ -59,6 +60,23 @@ pub fn a_hold_ends_before_a_trim_waits_for_a_place() {
         }
         ended(&mut world, HoldEnd::RangesFull);
     }
+}
+
+/// The member's tier is smaller than the owner's.
+#[test]
+fn a_hold_ends_before_a_write_waits_for_room_at_a_member() {
+    let mut world = two(FAIR, [FLASH, MEMORY]);
+    assert_eq!(command(&mut world, HOLD), Ok(()));
+    for round in 0..900 {
+        assert!(world.write(8 * (round % 16), 8));
+        world.flush();
+        world.run_ms(10);
+        if world.open() > 0 {
+            world.run_ms(990);
+        }
+        assert_eq!(world.open(), 0, "write {round}");
+    }
+    ended(&mut world, HoldEnd::TierFull);
 }
 
 #[test]
