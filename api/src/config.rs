@@ -48,6 +48,9 @@ pub struct Config {
     pub backings: allow::BackingsConfig,
     /// Where tiers may lie that others have named.
     pub tiers: allow::TiersConfig,
+    /// It was read from a file, as a service's is: what is wrong with one thing in it does not keep the others from being served.
+    #[serde(skip)]
+    pub is_of_file: bool,
 }
 
 /// How disks are read and written.
@@ -467,7 +470,8 @@ impl Config {
             false => folder::read_text(path, CONFIG_BYTES_MAX),
         };
         let text = text.with_context(|| format!("cannot read the config {}", path.display()))?;
-        Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))
+        let config = Config::parse(&text).with_context(|| format!("the config {} is not valid", path.display()))?;
+        Ok(Config { is_of_file: true, ..config })
     }
 
     /// Reads a config's text and checks it; the error says what is wrong with it.

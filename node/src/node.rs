@@ -7,6 +7,7 @@
 
 mod changes;
 mod deletion;
+mod failed;
 mod images;
 mod looks;
 mod markers;
@@ -325,8 +326,9 @@ impl Node {
         mut progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Result<Opened, String> {
         let (node, name) = (self.clone(), name.to_owned());
+        let shown = spec.as_ref().and_then(|_| self.shown_without_record(&name));
         let work = move || -> anyhow::Result<Opened> {
-            let recorded = node.store.load(&name)?;
+            let recorded = node.store.load(&name)?.or(shown);
             anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
             node.placement.open(memory_node, || {
                 open::open(&node.store, recorded, spec.as_ref(), node.shm_size, Inherited::default(), &mut progress)
@@ -335,30 +337,13 @@ impl Node {
         blocking(work).await
     }
 
-    /// A recorded volume that cannot be opened stays in the list with its reason.
-    fn note_failed(&self, name: &str, problem: &str) {
-        let Ok(Some(record)) = self.store.load(name) else { return };
-        let facts = VolumeFacts {
-            name: name.to_owned(),
-            volume: record.volume.to_string(),
-            backing: record.backing.clone(),
-            access: "closed".to_owned(),
-            tier_kind: record.tier.kind,
-            tier_path: record.tier.path.display().to_string(),
-            tier_bytes: record.tier.size_bytes,
-            volatile: record.volatile,
-            memory_bytes: 0,
-            journal: Err("the volume is not open".to_owned()),
-        };
-        let mut entries = self.entries();
-        entries.retain(|e| e.facts.name != name);
-        entries.push(Entry::absent(facts, record, Absence::Failed(problem.to_owned())));
-    }
-
     /// Attaches a volume when the backing's lock is ours, and meanwhile shows what it waits for.
     fn attach_later(self: &Arc<Node>, mut opened: Opened, default: bool) -> Vec<String> {
         let why = opened.waits.take().expect("it waits for something");
         let name = opened.record.name.clone();
+        if default {
+            self.directory.await_default(&name);
+        }
         let cancelled = Arc::new(AtomicBool::new(false));
         let absence = Absence::Waiting(why.clone(), cancelled.clone());
         let mut entries = self.entries();

@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 mod reconcile;
 use reconcile::reconcile;
+pub use reconcile::record_of;
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 pub const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);

@@ -481,10 +481,17 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum
 
 // --- volumes ---
 
-/// Opens what the config names, which must work, and what else is recorded, which may fail alone.
+/// Opens what the config names, and what else is recorded. Each may fail alone, but for the volume of a command line without a config
+/// file: whoever has given that sees at once that nothing is served, and why.
 async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Result<()> {
     for (i, spec) in config.volume.iter().enumerate() {
-        open_one(node, &spec.name, Some(spec.clone()), i == 0).await?;
+        match open_one(node, &spec.name, Some(spec.clone()), i == 0).await {
+            Err(error) if config.is_of_file => {
+                node.note_failed_of_config(spec, i == 0, &format!("{error:#}"));
+                log::say!(Error, "{error:#}; the other volumes are served. Put that right and start the daemon again");
+            }
+            opened => opened?,
+        }
     }
     for name in store.names()? {
         if config.volume.iter().any(|spec| spec.name == name) {

@@ -41,6 +41,8 @@ pub enum Place {
 #[derive(Default)]
 pub struct Directory {
     exports: RwLock<Vec<Export>>,
+    /// The volume that is to be the default one, while it could not be opened: who names no export gets none, and not another volume.
+    awaited: RwLock<Option<String>>,
     /// Who may use them, by name. It is said before an export is first there, and outlasts changes of who serves it.
     clients: RwLock<HashMap<String, Clients>>,
     shards: OnceLock<Vec<ShardHandle>>,
@@ -107,14 +109,22 @@ impl Directory {
 
     /// Adds an export, or puts it in the place of the one of its name; a new default one goes to the front.
     pub fn add(&self, export: Export, default: bool) {
-        match self.find(&export.name) {
+        let mut awaited = self.awaited.write().expect("nobody panics while holding it");
+        let default = awaited.take_if(|awaited| *awaited == export.name).is_some() || default;
+        match self.find_named(&export.name) {
             None if default => self.exports.write().expect("nobody panics while holding it").insert(0, export),
             None | Some(_) => self.put(export),
         }
     }
 
+    /// The default export is this volume, which is not there: there is none until it is added, or removed for good.
+    pub fn await_default(&self, name: &str) {
+        *self.awaited.write().expect("nobody panics while holding it") = Some(name.to_owned());
+    }
+
     /// Takes an export away: no new client can choose it.
     pub fn remove(&self, name: &str) {
+        self.awaited.write().expect("nobody panics while holding it").take_if(|awaited| *awaited == name);
         self.exports.write().expect("nobody panics while holding it").retain(|e| e.name != name);
     }
 
@@ -128,8 +138,18 @@ impl Directory {
 
     /// Where the volume of a chosen export lives.
     pub fn find(&self, name: &str) -> Option<Export> {
+        if !name.is_empty() {
+            return self.find_named(name);
+        }
+        if self.awaited.read().expect("nobody panics while holding it").is_some() {
+            return None;
+        }
+        self.exports.read().expect("nobody panics while holding it").first().cloned()
+    }
+
+    fn find_named(&self, name: &str) -> Option<Export> {
         let exports = self.exports.read().expect("nobody panics while holding it");
-        if name.is_empty() { exports.first().cloned() } else { exports.iter().find(|e| e.name == name).cloned() }
+        exports.iter().find(|e| e.name == name).cloned()
     }
 }
 
@@ -209,6 +229,19 @@ mod tests {
         assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
         assert!(directory.lookup(LOCAL, "b").is_none());
         assert_eq!(directory.list(LOCAL).len(), 1);
+    }
+
+    #[test]
+    fn no_other_volume_is_the_default_one_while_that_could_not_be_opened() {
+        let directory = Directory::default();
+        directory.await_default("a");
+        directory.add(export("b"), false);
+        assert!(directory.lookup(LOCAL, "").is_none() && directory.lookup(LOCAL, "b").is_some());
+        directory.add(export("a"), false);
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
+        directory.await_default("c");
+        directory.remove("c");
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
     }
 
     #[test]

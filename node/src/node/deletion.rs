@@ -38,6 +38,9 @@ impl Node {
         }
         let discard_dirty = given_up.is_some();
         let _admin = self.admin.lock().await;
+        if self.forget_without_record(name) {
+            return Ok(());
+        }
         let (record, running) = {
             let entries = self.entries();
             let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
@@ -57,7 +60,7 @@ impl Node {
                     ),
                 );
             }
-            None => {}
+            None => self.directory.remove(name),
             Some(running) => {
                 displaced = running.look_at_image(name).await;
                 if let (Some(text), false) = (&displaced, discard_dirty) {

@@ -61,6 +61,11 @@ fn changed(mut record: Record, spec: &VolumeSpec, backing: String) -> Result<Rec
     Ok(record)
 }
 
+/// The record that a volume of this spec begins with.
+pub fn record_of(store: &Store, spec: &VolumeSpec) -> Result<Record> {
+    new(store, None, spec, config::absolute_spec(&spec.backing))
+}
+
 /// The record of a volume that is made now; `unmade` is what an earlier start has left that did not come to serve.
 fn new(store: &Store, unmade: Option<Record>, spec: &VolumeSpec, backing: String) -> Result<Record> {
     let kind = spec.tier.unwrap_or_default();

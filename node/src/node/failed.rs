@@ -1,0 +1,67 @@
+//! Volumes that could not be opened: they stay in the list with the reason, so that whoever looks finds it.
+
+use super::{Absence, Entry, Node};
+use crate::facts::VolumeFacts;
+use crate::log;
+use crate::open;
+use forebay_api::config::volume::VolumeSpec;
+use forebay_api::record::Record;
+
+impl Node {
+    /// A recorded volume that cannot be opened stays in the list with its reason.
+    pub(super) fn note_failed(&self, name: &str, problem: &str) {
+        let Ok(Some(record)) = self.store.load(name) else { return };
+        self.show_failed(record, problem);
+    }
+
+    /// One that a config file names is in the list in any case: it may have no record, which a volume gets when its backing is there.
+    /// `default`: no other volume is the default export in its place.
+    pub fn note_failed_of_config(&self, spec: &VolumeSpec, default: bool, problem: &str) {
+        let name = &spec.name;
+        if default {
+            self.directory.await_default(name);
+        }
+        if self.entries().iter().any(|entry| entry.facts.name == *name) {
+            return;
+        }
+        match open::record_of(&self.store, spec) {
+            Ok(record) => self.show_failed(record, problem),
+            Err(error) => log::say!(Error, "volume {name} is not in the list of volumes: {error:#}"),
+        }
+    }
+
+    fn show_failed(&self, record: Record, problem: &str) {
+        let facts = VolumeFacts {
+            name: record.name.clone(),
+            volume: record.volume.to_string(),
+            backing: record.backing.clone(),
+            access: "closed".to_owned(),
+            tier_kind: record.tier.kind,
+            tier_path: record.tier.path.display().to_string(),
+            tier_bytes: record.tier.size_bytes,
+            volatile: record.volatile,
+            memory_bytes: 0,
+            journal: Err("the volume is not open".to_owned()),
+        };
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != record.name);
+        entries.push(Entry::absent(facts, record, Absence::Failed(problem.to_owned())));
+    }
+
+    /// What is in the list of a volume that has never served: once it is made it goes on with the identity under which it was shown.
+    pub(super) fn shown_without_record(&self, name: &str) -> Option<Record> {
+        let entries = self.entries();
+        let entry = entries.iter().find(|entry| entry.facts.name == name)?;
+        (entry.running.is_none() && !entry.record.tier.made).then(|| entry.record.clone())
+    }
+
+    /// Takes a volume out of the list that is in no record, and so has nothing else that could be removed; whether it was one.
+    pub(super) fn forget_without_record(&self, name: &str) -> bool {
+        let is_without = self.shown_without_record(name).is_some() && matches!(self.store.load(name), Ok(None));
+        if is_without {
+            self.directory.remove(name);
+            self.entries().retain(|entry| entry.facts.name != name);
+        }
+        is_without
+    }
+}

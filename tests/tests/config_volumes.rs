@@ -1,0 +1,176 @@
+//! A config file speaks of several things, and a machine boots with it unattended: what is wrong with one of them keeps none of the
+//! others from being served, and is told.
+
+use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command};
+use forebay_tests::nbd::{Address, Client, Target};
+use serde_json::Value;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A daemon with a config file in a folder of its own.
+struct Site {
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+impl Site {
+    fn new(name: &str) -> Site {
+        Site { folder: TempDir::new(name), child: None }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().expect("a plain path").to_owned()
+    }
+
+    /// The part of a config that names a volume whose image is `NAME.img`.
+    fn volume(&self, name: &str, more: &str) -> String {
+        let image = self.path(&format!("{name}.img"));
+        format!("[[volume]]\nname = \"{name}\"\nbacking = \"{image}\"\ntier_size = \"8M\"\n{more}\n")
+    }
+
+    fn make_image(&self, name: &str) {
+        File::create(self.path(&format!("{name}.img"))).unwrap().set_len(16 * MIB).unwrap();
+    }
+
+    fn output(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Starts the daemon, and waits until it says that it is up.
+    #[track_caller]
+    fn start(&mut self, http: &str, config: &str) {
+        let (file, log) = (self.path("forebay.toml"), File::create(self.path("log")).unwrap());
+        std::fs::write(&file, format!("[listen]\nhttp = \"{http}\"\n{config}")).unwrap();
+        let mut command = Command::new(forebay());
+        command.args(["serve", "--config", &file, "--state", &self.path("state"), "--api", &self.path("api.sock")]);
+        command.args(["--nbd", &format!("unix:{}", self.path("nbd.sock"))]);
+        command.env("XDG_RUNTIME_DIR", self.folder.path()).env("XDG_STATE_HOME", self.folder.path());
+        let command = die_with_the_test(&mut command).stdin(Stdio::null());
+        self.child = Some(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap());
+        // The last of the lines by which it says where everything is.
+        self.until("the daemon is up", |site| site.output().contains("\nqemu "));
+    }
+
+    #[track_caller]
+    fn until(&mut self, what: &str, done: impl Fn(&Site) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
+            assert!(ended.is_none(), "{what}: the daemon has ended with {ended:?}: {}", self.output());
+            assert!(begun.elapsed() < MINUTE, "waited a minute in vain: {what}: {}", self.output());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn told(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments, &["--json"]).expect_success();
+        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("not JSON ({e}): {}", output.stdout))
+    }
+
+    fn run(&self, arguments: &[&str], more: &[&str]) -> forebay_tests::harness::Output {
+        let mut command = Command::new(forebay());
+        command.args(arguments).args(more).args(["--api", &self.path("api.sock")]);
+        run_command(MINUTE, command)
+    }
+
+    /// Whether clients find an export of this name; without a name, the default one.
+    fn serves(&self, export: &str) -> bool {
+        let address = Address::Unix(self.path("nbd.sock").into());
+        let Ok(mut client) = Client::connect(&Target { address, export: export.to_owned() }) else { return false };
+        client.write(0, &[7; 4096], 0).unwrap().unwrap();
+        client.flush().unwrap().unwrap();
+        true
+    }
+
+    #[track_caller]
+    fn stop(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
+        unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        assert!(child.wait().unwrap().success(), "{}", self.output());
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn phases(list: &Value) -> Vec<(&str, &str)> {
+    let volumes = list.as_array().expect("a list").iter();
+    volumes.map(|v| (v["name"].as_str().expect("a name"), v["phase"].as_str().expect("a phase"))).collect()
+}
+
+#[test]
+fn a_volume_of_the_config_whose_image_is_missing_leaves_the_others_served() {
+    let mut site = Site::new("config-missing");
+    for name in ["second", "third"] {
+        site.make_image(name);
+    }
+    let config = ["first", "second", "third"].map(|name| site.volume(name, "")).concat();
+    site.start("off", &config);
+    assert!(site.serves("second") && site.serves("third"), "{}", site.output());
+    // Who names no export means the first volume, and must not get another one.
+    assert!(!site.serves("first") && !site.serves(""), "{}", site.output());
+    let list = site.told(&["volume", "list"]);
+    assert_eq!(phases(&list), [("first", "failed"), ("second", "serving"), ("third", "serving")]);
+    let problem = list[0]["problem"].as_str().unwrap();
+    assert!(problem.contains("first.img: there is no such file"), "{problem}");
+    let said = site.output();
+    assert_eq!(said.matches("the other volumes are served").count(), 1, "{said}");
+    assert!(said.contains("first.img: there is no such file"), "{said}");
+
+    // Made with what was wrong put right, it is the default export.
+    let (image, create) = (site.path("first.img"), ["volume", "create", "first", "--tier-size", "8M", "--backing"]);
+    site.make_image("first");
+    assert_eq!(
+        site.told(&[&create[..], &[&image]].concat())["volume"],
+        list[0]["volume"],
+        "it is the one that was shown"
+    );
+    assert!(site.serves("first") && site.serves(""));
+    site.stop();
+
+    // A volume that has served is shown with its record.
+    std::fs::rename(&image, site.path("aside")).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("second") && !site.serves("first") && !site.serves(""));
+    let list = site.told(&["volume", "list"]);
+    assert!(list[0]["problem"].as_str().unwrap().contains("mount its file system or put the image back"), "{list:#}");
+    site.stop();
+    std::fs::rename(site.path("aside"), &image).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first") && site.serves("second") && site.serves(""));
+    site.stop();
+}
+
+#[test]
+fn a_daemon_none_of_whose_configured_volumes_can_be_opened_answers_and_forgets_them_on_request() {
+    let mut site = Site::new("config-none");
+    let flash = site.volume(VOLUME_NAME, "");
+    let memory = site.volume("memory", "tier = \"memory\"\nvolatile = true");
+    site.start("off", &[flash, memory].concat());
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("memory", "failed"), (VOLUME_NAME, "failed")]);
+    let refused = site.run(&["volume", "drain", VOLUME_NAME], &[]).expect_failure().text();
+    assert!(refused.contains("does not run") && refused.contains("there is no such file"), "{refused}");
+    // There is nothing but the list to be removed from, and the default export is anybody's then.
+    for name in [VOLUME_NAME, "memory"] {
+        site.run(&["volume", "delete", name], &[]).expect_success();
+    }
+    assert_eq!(site.told(&["volume", "list"]), Value::Array(Vec::new()));
+    assert_eq!(std::fs::read_dir(site.folder.join("state/volumes")).unwrap().count(), 0);
+    site.make_image("other");
+    let image = site.path("other.img");
+    site.run(&["volume", "create", "other", "--tier-size", "8M", "--backing", &image], &[]).expect_success();
+    assert!(site.serves("other") && site.serves(""));
+    site.stop();
+}
