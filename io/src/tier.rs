@@ -41,7 +41,7 @@ pub enum TierError {
         path: PathBuf,
         /// Bytes that the whole tier takes.
         length: u64,
-        /// Bytes that the file system could give.
+        /// Bytes that the file system could give before the tier took any.
         available: u64,
         /// What kind of file system that is, and so what makes room.
         place: Place,
@@ -181,18 +181,26 @@ impl Made {
 
 /// Makes a file of this length, locked and reserved. On failure nothing is left behind.
 fn create_file(path: &Path, length: u64, timeout: Duration) -> Result<Made, TierError> {
+    create_file_by(path, length, timeout, reserve)
+}
+
+/// The same, with another way to reserve the length.
+fn create_file_by(
+    path: &Path,
+    length: u64,
+    timeout: Duration,
+    reserve: impl FnOnce(&File, u64) -> io::Result<()>,
+) -> Result<Made, TierError> {
     check_length(path, length)?;
     let (folder, name) = Folder::of(path).map_err(failed("look at the folder of", path))?;
+    // Looked at before: a file system that has too little may first have given the file all that it had.
+    let place = place_of_folder(path);
+    let available = available_bytes(path, place);
     let file = folder.make_readable_file(&name, 0o600).map_err(failed("create", path))?;
     let made = Made { file, folder, name };
     let filled = lock(&made.file, path, timeout).and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom {
-                path: path.to_owned(),
-                length,
-                available: available_bytes(path, place_of_folder(path)),
-                place: place_of_folder(path),
-            },
+            Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
             Some(_) | None => failed("reserve the space of", path)(error),
         })
     });
@@ -669,6 +677,27 @@ mod tests {
         assert!(matches!(error, TierError::NoRoom { place: Place::Tmpfs, .. }), "{error}");
         assert!(error.to_string().contains("mount -o remount,size="), "{error}");
         assert!(error.to_string().contains("M /dev/shm`"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_room_that_is_told_is_that_before_the_tier_took_any() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
+        let path = folder.path().join("tier");
+        let takes = 64 << 20;
+        let before = available_bytes(&path, Place::Tmpfs);
+        // As ext4 does it: what there is goes to the file, and then there is no more.
+        let made = create_file_by(&path, 1 << 40, SECOND, |file, _| {
+            reserve(file, takes)?;
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        });
+        // Others use the tmpfs as well, meanwhile.
+        let least = before - takes / 2;
+        let told = made.err();
+        assert!(
+            matches!(&told, Some(TierError::NoRoom { available, .. }) if *available >= least),
+            "{told:?} of {before}"
+        );
         assert!(!path.exists());
     }
 
