@@ -26,7 +26,7 @@ use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
 use crate::journal::{Preparation, Step};
 use crate::log;
-use crate::open::{self, Image, Inherited, Opened};
+use crate::open::{self, FirstSteps, Image, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
 use crate::telemetry::Telemetry;
@@ -272,7 +272,7 @@ impl Node {
     // --- volumes come ---
 
     /// Opens what the state folder holds of a volume, what a spec asks for, or both, and serves it. What is not known
-    /// by a record and fails leaves nothing behind in the list.
+    /// by a record and fails leaves nothing behind: neither in the list nor in files.
     pub async fn open(
         self: &Arc<Node>,
         name: &str,
@@ -300,10 +300,14 @@ impl Node {
         }
         // Nobody else gives volumes to shards meanwhile.
         let memory_node = self.placement.memory_node(self.emptiest_shard(None));
+        let was_shown = self.entries().iter().any(|e| e.facts.name == name);
         let opened = self.open_blocking(name, spec, memory_node, progress).await;
         match opened {
-            Ok(opened) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
-            Ok(opened) => self.attach(opened, default, None).await,
+            Ok((opened, _)) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
+            Ok((opened, steps)) => match self.attach(opened, default, None).await {
+                Err(failed) => Err(self.take_back(name, steps, was_shown, failed).await),
+                attached => attached,
+            },
             Err(message) => {
                 self.note_failed(name, &message);
                 failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
@@ -324,15 +328,21 @@ impl Node {
         spec: Option<VolumeSpec>,
         memory_node: Option<NodeNumber>,
         mut progress: impl FnMut(u64, u64) + Send + 'static,
-    ) -> Result<Opened, String> {
+    ) -> Result<(Opened, FirstSteps), String> {
         let (node, name) = (self.clone(), name.to_owned());
         let shown = spec.as_ref().and_then(|_| self.shown_without_record(&name));
-        let work = move || -> anyhow::Result<Opened> {
-            let recorded = node.store.load(&name)?.or(shown);
+        let work = move || -> anyhow::Result<(Opened, FirstSteps)> {
+            let before = node.store.load(&name)?;
+            let mut steps = FirstSteps::new(before.clone());
+            let recorded = before.or(shown);
             anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
-            node.placement.open(memory_node, || {
-                open::open(&node.store, recorded, spec.as_ref(), node.shm_size, Inherited::default(), &mut progress)
-            })
+            let (store, inherited) = (&node.store, Inherited::default());
+            let open =
+                || open::open(store, recorded, spec.as_ref(), node.shm_size, inherited, &mut steps, &mut progress);
+            match node.placement.open(memory_node, open) {
+                Ok(opened) => Ok((opened, steps)),
+                Err(error) => Err(steps.take_back_after(store, error)),
+            }
         };
         blocking(work).await
     }

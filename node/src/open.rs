@@ -38,7 +38,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+mod first_steps;
 mod reconcile;
+pub use first_steps::{FirstSteps, also_left};
 use reconcile::reconcile;
 pub use reconcile::record_of;
 
@@ -175,13 +177,14 @@ pub struct Inherited {
     pub tier: Option<FoundTier>,
 }
 
-/// Opens a volume that is recorded, asked for by a spec, or both.
+/// Opens a volume that is recorded, asked for by a spec, or both. `steps`: what it makes of one that has never served.
 pub fn open(
     store: &Store,
     recorded: Option<Record>,
     spec: Option<&VolumeSpec>,
     shm_size: Option<u64>,
     inherited: Inherited,
+    steps: &mut FirstSteps,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Opened> {
     let (mut record, first) = reconcile(store, recorded, spec)?;
@@ -230,17 +233,15 @@ pub fn open(
     let fresh = tier.is_none();
     if fresh {
         make_ready_for_new_tier(&mut record, &mut backing, marker.as_ref(), found, shm_size, &mut remarks)?;
-        store.save(&record)?;
+        steps.save(store, &record, first)?;
     }
     let mut preparation = journal::prepare(&record, &backing, tier_word)?;
-    let mut made = None;
-    if first && record.destage == DestageName::Journaled && backing.locked() {
-        made = preparation.make_now()?;
-    }
+    let at_once = first && record.destage == DestageName::Journaled && backing.locked();
+    let made = if at_once { steps.make_journal(&mut preparation)? } else { None };
     if fresh {
         tier = Some(match inherited.tier {
             Some(tier) => tier,
-            None => make_tier(store, &record, progress)?,
+            None => steps.make_tier(store, &record, progress)?,
         });
     }
     let waits = wait_for_former_requests(&record, &backing, fresh, &mut remarks);

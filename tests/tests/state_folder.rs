@@ -308,11 +308,12 @@ fn second(scene: &Scene) -> String {
     found.map_or("absent".to_owned(), |volume| volume["phase"].as_str().expect("a phase").to_owned())
 }
 
-fn create_second(scene: &Scene) -> Output {
+fn create_second(scene: &Scene, more: &[&str]) -> Output {
     let image = scene.folder.join("second.img");
     let image = image.to_str().expect("a plain path");
-    let words = ["create", SECOND, "--backing", image, "--size", "8M", "--create", "--tier-size", "8M"];
-    scene.daemon().volume_command(words)
+    let size: &[&str] = if more.contains(&"--tier-size") { &[] } else { &["--tier-size", "8M"] };
+    let words = ["create", SECOND, "--backing", image, "--size", "8M", "--create"];
+    scene.daemon().volume_command([&words[..], size, more].concat())
 }
 
 fn delete_second(scene: &Scene) -> Output {
@@ -331,10 +332,77 @@ fn creation() {
                 delete_second(scene).expect_success();
             }
         },
-        |scene, _| Told::of(&create_second(scene)),
+        |scene, _| Told::of(&create_second(scene, &[])),
         second,
         |_| "serving".to_owned(),
     );
+}
+
+/// What lies in the state folder and beside the image of the second volume, but for the image itself.
+fn left_of_second(scene: &Scene) -> Vec<String> {
+    let state = scene.volume.state();
+    let folders = [state.join("volumes"), state.join("tiers"), scene.folder.path().to_owned()];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
+    let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name"));
+    names.filter(|name| name.starts_with(SECOND) && name != "second.img").collect()
+}
+
+/// A volume that could not be made, at whichever call that was, is nowhere: it is not in the list, it does not come back with the next
+/// start, and it has left no file.
+#[test]
+fn a_creation_that_fails_leaves_nothing() {
+    let mut scene = Scene::new("state-create-nothing", Tier::Flash);
+    scene.start();
+    let mut failed = 0;
+    for at in 1..=CALLS_MAX {
+        scene.failing.fail(Fault { at, beyond: false, error: libc::EIO });
+        let told = Told::of(&create_second(&scene, &["--destage", "journaled"]));
+        let hit = scene.failing.be_well();
+        let when = format!("creation, call {at} fails ({hit:?})");
+        match told {
+            Told::Done => drop(delete_second(&scene).expect_success()),
+            Told::Failed(said) => {
+                failed += 1;
+                assert!(says(&said, "Input/output error"), "{when}: {said}");
+                assert_eq!(second(&scene), "absent", "{when}: {said}");
+                assert_eq!(left_of_second(&scene), Vec::<String>::new(), "{when}: {said}");
+                continue;
+            }
+        }
+        if hit.is_none() {
+            break;
+        }
+    }
+    assert!(failed > 10, "a creation writes nothing to the state folder");
+    scene.kill();
+    scene.start();
+    assert_eq!(second(&scene), "absent");
+}
+
+/// The same where the tier finds no room; a tier, a journal and a record that were there before stay.
+#[test]
+fn a_creation_that_finds_no_room_leaves_nothing() {
+    let mut scene = Scene::new("state-create-room", Tier::Flash);
+    scene.start();
+    let room = std::path::Path::new("/dev/shm").join(format!("forebay-room-{}.tier", std::process::id()));
+    let tier = room.to_str().expect("a plain path");
+    // More than any tmpfs has: it is refused before anything is taken.
+    let huge = create_second(&scene, &["--destage", "journaled", "--tier-path", tier, "--tier-size", "2T"]);
+    let said = huge.expect_failure().text();
+    assert!(said.contains("cannot reserve 2097152 MiB") && !said.contains("room for 0 MiB"), "{said}");
+    assert_eq!((second(&scene).as_str(), left_of_second(&scene)), ("absent", Vec::new()), "{said}");
+    assert!(!room.exists());
+    // What is somebody's own at the place of the tier is not what the creation has made.
+    std::fs::write(&room, "of anybody's").expect("a tmpfs takes a file");
+    let said = create_second(&scene, &["--tier-path", tier]).expect_failure().text();
+    let kept = std::fs::read(&room).expect("it is still there");
+    std::fs::remove_file(&room).expect("it is ours");
+    assert!(kept == b"of anybody's" && said.contains("nothing was changed"), "{said}");
+    assert_eq!((second(&scene).as_str(), left_of_second(&scene)), ("absent", Vec::new()), "{said}");
+    scene.kill();
+    scene.start();
+    assert_eq!(second(&scene), "absent", "it comes back");
+    create_second(&scene, &[]).expect_success();
 }
 
 /// Proves O-16: a volume is forgotten.
@@ -346,7 +414,7 @@ fn deletion() {
         "deletion",
         |scene| {
             if second(scene) == "absent" {
-                create_second(scene).expect_success();
+                create_second(scene, &[]).expect_success();
             }
         },
         |scene, _| Told::of(&delete_second(scene)),

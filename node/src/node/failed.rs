@@ -1,9 +1,10 @@
 //! Volumes that could not be opened: they stay in the list with the reason, so that whoever looks finds it.
 
-use super::{Absence, Entry, Node};
+use super::{Absence, Entry, Node, blocking, markers::MarkerFile};
 use crate::facts::VolumeFacts;
+use crate::failure::Failure;
 use crate::log;
-use crate::open;
+use crate::open::{self, FirstSteps, also_left};
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
 
@@ -55,9 +56,33 @@ impl Node {
         (entry.running.is_none() && !entry.record.tier.made).then(|| entry.record.clone())
     }
 
+    /// A volume that was opened for the first time and did not come to serve: takes back what was made of it, its marker before the tier
+    /// that it speaks of. `was_shown`: it stays in the list, where it was before.
+    pub(super) async fn take_back(&self, name: &str, steps: FirstSteps, was_shown: bool, failed: Failure) -> Failure {
+        let store = self.store.clone();
+        let work = move || {
+            if let Some(record) = steps.unmake(&store)?
+                && let Some(marker) = MarkerFile::of(&store, record)
+            {
+                marker.remove(record.volume)?;
+            }
+            steps.take_back(&store)
+        };
+        if let Err(why) = blocking(work).await {
+            let message = also_left(&failed.message, &why);
+            self.note_failed(name, &message);
+            return Failure { message, ..failed };
+        }
+        if !was_shown {
+            self.forget_without_record(name);
+        }
+        failed
+    }
+
     /// Takes a volume out of the list that is in no record, and so has nothing else that could be removed; whether it was one.
     pub(super) fn forget_without_record(&self, name: &str) -> bool {
-        let is_without = self.shown_without_record(name).is_some() && matches!(self.store.load(name), Ok(None));
+        let is_closed = self.entries().iter().any(|entry| entry.facts.name == name && !entry.is_open());
+        let is_without = is_closed && matches!(self.store.load(name), Ok(None));
         if is_without {
             self.directory.remove(name);
             self.entries().retain(|entry| entry.facts.name != name);

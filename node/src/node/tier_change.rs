@@ -24,7 +24,7 @@ use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
 use crate::failure::{FailureKind, HELD_IMAGE};
 use crate::log;
 use crate::memory_place;
-use crate::open::{self, FoundTier, Inherited, Removal, make_tier, remove_spare};
+use crate::open::{self, FirstSteps, FoundTier, Inherited, Removal, make_tier, remove_spare};
 use forebay_api::config::TierName;
 use forebay_api::config::volume::Change;
 use forebay_api::record::{Record, TierRecord, VolumeId};
@@ -369,7 +369,10 @@ impl Node {
             let backing = backing_again(&record, share.as_deref())?;
             let tier = tier.map(|(tier, made)| (tier, Superblock { size_bytes: record.size_bytes, ..made }));
             let inherited = Inherited { backing: Some(backing), tier };
-            placement.open(memory_node, || open::open(&store, Some(record), None, shm_size, inherited, &mut |_, _| {}))
+            // It has served, so there are no first steps.
+            let steps = &mut FirstSteps::new(None);
+            let open = || open::open(&store, Some(record), None, shm_size, inherited, steps, &mut |_, _| {});
+            placement.open(memory_node, open)
         };
         let opened = match blocking(open).await {
             Ok(opened) => opened,
