@@ -201,6 +201,14 @@ fn create_file_by(
     let filled = lock(&made.file, path, timeout).and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+                let reason = format!(
+                    "its file system does not reserve room for a file (fallocate: {error}), and without that an \
+                     acknowledged write could meet a full file system; choose a place on ext4, XFS, Btrfs or tmpfs by \
+                     `--tier-path`, or a block device"
+                );
+                unusable(path, reason)
+            }
             Some(_) | None => failed("reserve the space of", path)(error),
         })
     });
@@ -699,6 +707,20 @@ mod tests {
             "{told:?} of {before}"
         );
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_system_that_reserves_nothing_is_told_with_what_to_choose() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        for refusal in [libc::EOPNOTSUPP, libc::ENOSYS] {
+            let made = create_file_by(&path, 1 << 20, SECOND, |_, _| Err(io::Error::from_raw_os_error(refusal)));
+            let told = made.err().expect("there is no room that is sure").to_string();
+            for words in ["cannot use the tier", path.to_str().unwrap(), "fallocate", "ext4", "`--tier-path`"] {
+                assert!(told.contains(words), "no {words}: {told}");
+            }
+            assert!(!path.exists());
+        }
     }
 
     #[test]
