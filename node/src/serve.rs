@@ -39,6 +39,8 @@ use tokio_rustls::TlsAcceptor;
 const CLIENT_BYTES_MAX: u64 = 3 << 20;
 /// The process itself: code, stacks, rings, the control plane.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
+/// Between two attempts at an address for HTTP that another process has.
+const HTTP_RETRY: Duration = Duration::from_secs(5);
 /// How long the state folder's lock is awaited: a killed daemon gives it back when the kernel has buried it.
 const STATE_LOCK_WAIT: Duration = Duration::from_secs(10);
 
@@ -120,12 +122,12 @@ async fn serve(config: Config) -> Result<bool> {
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
         }
     }
-    let http_address = http.as_ref().map(|(address, _)| *address);
-    if let Some((address, listener)) = http {
-        let tls = config.listen.http_tls.as_ref().map(listed);
-        node.set_page(page_url(address, tls.is_some()));
-        let remote = http::router(node.clone(), tokens.clone(), Some(Listening { at: address, tls }));
-        tokio::spawn(serve_tcp(listener, http_tls, remote));
+    let page = Page { node: node.clone(), tokens, listed: config.listen.http_tls.as_ref().map(listed), tls: http_tls };
+    let at = http.at();
+    match http {
+        HttpPlace::Nowhere => {}
+        HttpPlace::Here(address, listener) => page.open(address, listener),
+        HttpPlace::Occupied(address) => drop(tokio::spawn(page.open_later(address))),
     }
 
     let opening = open_volumes(&node, &store, &config);
@@ -136,8 +138,12 @@ async fn serve(config: Config) -> Result<bool> {
     let_clients_in(&handles[0], nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
-    announce(&node, &config, &api_path, http_address).await;
+    announce(&node, &config, &api_path, at).await;
     notify(&[sd_notify::NotifyState::Ready]);
+    if let PageAt::Later(address) = at {
+        let status = format!("volumes are served; another process has {address}, where HTTP is to be");
+        notify(&[sd_notify::NotifyState::Status(&status)]);
+    }
     spawn_watchers(&node);
 
     signals.next().await;
@@ -418,9 +424,42 @@ fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
     }
 }
 
-fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
+/// Where HTTP is to be had.
+enum HttpPlace {
+    Nowhere,
+    Here(SocketAddr, TcpListener),
+    /// Another process has the address: here as soon as it has given that up.
+    Occupied(SocketAddr),
+}
+
+/// Where a browser finds the page, or will find it.
+#[derive(Clone, Copy)]
+enum PageAt {
+    Nowhere,
+    Here(SocketAddr),
+    Later(SocketAddr),
+}
+
+impl HttpPlace {
+    fn at(&self) -> PageAt {
+        match self {
+            HttpPlace::Nowhere => PageAt::Nowhere,
+            HttpPlace::Here(address, _) => PageAt::Here(*address),
+            HttpPlace::Occupied(address) => PageAt::Later(*address),
+        }
+    }
+}
+
+fn listen_http(address: SocketAddr) -> std::io::Result<(SocketAddr, TcpListener)> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok((listener.local_addr()?, listener))
+}
+
+/// An address that another process has keeps no volume of a config file from being served.
+fn bind_http(config: &Config) -> Result<HttpPlace> {
     let (address, asked) = match config.listen.http {
-        Some(HttpAddress::Off) => return Ok(None),
+        Some(HttpAddress::Off) => return Ok(HttpPlace::Nowhere),
         Some(HttpAddress::At(address)) => (address, true),
         None => (SocketAddr::from(([127, 0, 0, 1], 7070)), false),
     };
@@ -431,16 +470,59 @@ fn bind_http(config: &Config) -> Result<Option<(SocketAddr, TcpListener)>> {
              one; give --http-tls-cert and --http-tls-key"
         );
     }
-    match TcpListener::bind(address) {
-        Ok(listener) => {
-            listener.set_nonblocking(true)?;
-            Ok(Some((listener.local_addr()?, listener)))
+    match listen_http(address) {
+        Ok((address, listener)) => Ok(HttpPlace::Here(address, listener)),
+        Err(error) if asked && config.is_of_file && error.kind() == std::io::ErrorKind::AddrInUse => {
+            log::say!(
+                Error,
+                "cannot listen for HTTP on {address}: {error}; the volumes are served without, and it is tried again every \
+                 {} s. End the process that listens there, or choose another address in [listen] http",
+                HTTP_RETRY.as_secs()
+            );
+            Ok(HttpPlace::Occupied(address))
         }
         Err(error) if asked => Err(error)
             .with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off")),
         Err(error) => {
             log::say!(Error, "no page on http://{address}: {error}; give --http HOST:PORT to have one");
-            Ok(None)
+            Ok(HttpPlace::Nowhere)
+        }
+    }
+}
+
+/// What answers on the address for HTTP.
+struct Page {
+    node: Arc<Node>,
+    tokens: Tokens,
+    listed: Option<Listed>,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Page {
+    fn open(self, address: SocketAddr, listener: TcpListener) {
+        let Page { node, tokens, listed, tls } = self;
+        node.set_page(page_url(address, listed.is_some()));
+        let remote = http::router(node, tokens, Some(Listening { at: address, tls: listed }));
+        tokio::spawn(serve_tcp(listener, tls, remote));
+    }
+
+    /// Opens it when the process that has the address has given it up. Only what is said changes with the reason.
+    async fn open_later(self, address: SocketAddr) {
+        let mut told = std::io::ErrorKind::AddrInUse;
+        loop {
+            tokio::time::sleep(HTTP_RETRY).await;
+            match listen_http(address) {
+                Ok((address, listener)) => {
+                    log::say!(Notice, "HTTP is on {}", page_url(address, self.listed.is_some()));
+                    notify(&[sd_notify::NotifyState::Status("HTTP and the volumes are served")]);
+                    return self.open(address, listener);
+                }
+                Err(error) if error.kind() != told => {
+                    told = error.kind();
+                    log::say!(Error, "still cannot listen for HTTP on {address}: {error}; trying again");
+                }
+                Err(_) => {}
+            }
         }
     }
 }
@@ -524,7 +606,7 @@ async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, defaul
     }
 }
 
-async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketAddr>) {
+async fn announce(node: &Node, config: &Config, api: &Path, http: PageAt) {
     let mut out = String::new();
     let mut line = |name: &str, text: String| out.push_str(&format!("{name:<9}{text}\n"));
     let report = node.node_report();
@@ -567,7 +649,10 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: Option<SocketA
         }
     }
     line("api", api.display().to_string());
-    if let Some(address) = http {
+    if let PageAt::Later(address) = http {
+        line("page", format!("none while another process has {address}; tried again every {} s", HTTP_RETRY.as_secs()));
+    }
+    if let PageAt::Here(address) = http {
         // Never the token itself: these lines go to the system's log, which others read.
         let page = page_url(address, config.listen.http_tls.is_some());
         let token = Path::new(&report.state).join("token");

@@ -1,10 +1,13 @@
 //! A config file speaks of several things, and a machine boots with it unattended: what is wrong with one of them keeps none of the
 //! others from being served, and is told.
 
+use forebay_tests::curl::free_address;
 use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command};
 use forebay_tests::nbd::{Address, Client, Target};
 use serde_json::Value;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -172,5 +175,29 @@ fn a_daemon_none_of_whose_configured_volumes_can_be_opened_answers_and_forgets_t
     let image = site.path("other.img");
     site.run(&["volume", "create", "other", "--tier-size", "8M", "--backing", &image], &[]).expect_success();
     assert!(site.serves("other") && site.serves(""));
+    site.stop();
+}
+
+#[test]
+fn an_http_address_that_is_taken_leaves_the_volumes_served_and_is_had_later() {
+    let mut site = Site::new("config-http");
+    site.make_image(VOLUME_NAME);
+    let address = free_address();
+    let taken = TcpListener::bind(&address).unwrap();
+    let config = site.volume(VOLUME_NAME, "");
+    site.start(&address, &config);
+    assert!(site.serves(VOLUME_NAME), "{}", site.output());
+    let said = site.output();
+    assert!(said.contains(&format!("cannot listen for HTTP on {address}: Address already in use")), "{said}");
+    assert!(said.contains(&format!("page     none while another process has {address}")), "{said}");
+    assert!(site.told(&["status"])["page"].is_null());
+    drop(taken);
+    let page = format!("http://{address}/");
+    site.until("HTTP is served", |site| site.told(&["status"])["page"] == page.as_str());
+    let mut stream = TcpStream::connect(&address).unwrap();
+    write!(stream, "GET /v1/volumes HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{answer}");
     site.stop();
 }
