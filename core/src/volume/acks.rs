@@ -285,12 +285,13 @@ impl Volume {
         }
     }
 
-    /// The record has too few members: who waited for the log waits for the backing as well (A1). What of it was superseded
-    /// will never be written itself, so all that is in the log now is waited for, and what superseded it with that.
-    pub(super) fn await_backing_too(&mut self) {
+    /// The record has too few members: who waits for the log alone waits for the backing as well (A1). What of it was superseded
+    /// will never be written itself, so all that is in the log now is waited for, and what superseded it with that. `back_until`:
+    /// of what came later the backing has completed what waits for the log.
+    pub(super) fn await_backing_too(&mut self, back_until: Lsn) {
         let (lsn, since) = (self.positions.accepted(), self.now);
-        for Waiter { id, lsn: own, .. } in core::mem::take(&mut self.acks.held) {
-            self.acks.vouched.push_back(Waiter { lsn, id, since, held_by: Some(own) });
+        while let Some(waiter) = self.acks.held.pop_front_if(|waiter| waiter.lsn <= back_until) {
+            self.acks.vouched.push_back(Waiter { lsn, id: waiter.id, since, held_by: Some(waiter.lsn) });
         }
         self.await_backing_for_flushes();
         self.answer_vouched();

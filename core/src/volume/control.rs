@@ -258,12 +258,17 @@ impl Volume {
         }
         let few = self.has_few_copies() && !planted!(self, ignore_min_peers);
         let must = few || !self.log_may_stand();
-        if must && self.control.effective == Policy::Back {
-            self.control.effective = Policy::Through;
-            self.control.back_until = self.positions.accepted();
-            self.close_group();
-            self.await_backing_too();
-            self.set_reason(Reason::TooFewPeers);
+        if must {
+            if self.control.effective == Policy::Back {
+                self.control.effective = Policy::Through;
+                self.control.back_until = self.positions.accepted();
+                self.close_group();
+                self.set_reason(Reason::TooFewPeers);
+            } else if planted!(self, leaves_waiters_of_before) {
+                return;
+            }
+            // Also those that wait from before another reason made writes wait for the backing.
+            self.await_backing_too(self.control.back_until);
         } else if !must && self.control.reason == Reason::TooFewPeers {
             // An image that is being completed, or is to be kept complete, stays so.
             self.switch_to(if self.control.keep_through { Policy::Through } else { self.control.requested });

@@ -127,6 +127,8 @@ rules! {
     cover_at_once,
     /// A5: what the backing completed and did not sync counts as being there, after a failed sync as well.
     through_unsynced,
+    /// A1: too few copies matter to nobody who waits for the log since before writes had to wait for the backing.
+    leaves_waiters_of_before,
     /// A4: a learner counts as a copy.
     count_learners,
     /// A5: logs stand for a write before the record says so.

@@ -164,6 +164,25 @@ pub fn a_write_returns_to_the_log_when_there_are_enough_copies_again() {
     }
 }
 
+/// A1, A2: writes go through already, and what came before that waits for the member that is lost then.
+#[test]
+pub fn what_waits_since_before_writes_went_through_waits_for_the_backing_too() {
+    for makes in [[MEMORY; 3], [FLASH; 3]] {
+        let mut world = left_alone(&makes, |world| {
+            assert!(world.write(8, 8));
+            world.flush();
+            world.hand(0, Event::Control { id: ControlId(7), command: Control::SetPolicy(Policy::Through) });
+            assert_eq!(world.status(0).effective, Policy::Through);
+            assert!(world.write(16, 8));
+        });
+        world.run_ms(2_000);
+        assert_eq!(world.open(), 3, "one copy holds them, and the backing hangs: {makes:?}");
+        world.backing_hangs = None;
+        world.until_answered();
+        assert_eq!(world.backing[1], [2; 8]);
+    }
+}
+
 /// The same where a flush is to have the backing, which it waits for on.
 #[test]
 fn a_flush_that_means_destage_waits_for_the_backing_with_enough_copies_too() {
