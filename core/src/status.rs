@@ -147,6 +147,8 @@ pub enum HoldEnd {
     Time,
     /// The tier was as full as it may be under a hold, or writes waited for room in it.
     TierFull,
+    /// What was dirty took as long to drain as it may.
+    DrainTime,
     /// The places for trimmed and zeroed ranges were used up.
     RangesFull,
     /// Requests waited for the backing: policy *through*, too few copies, or flushes that mean destage.

@@ -97,8 +97,8 @@ impl Coordinator {
         self.open.as_ref().is_some_and(|open| now >= open.sent + long)
     }
 
-    /// It has answered since, what it was asked at any time. Whoever waits for that wants a read, which leaves after the answer to
-    /// one that was open, and before a change.
+    /// It has answered since, what it was asked at any time. Whoever waits for that wants a read, which leaves before a change; only
+    /// where the one that is open has been so for long, its answer is enough (a coordinator that is slow).
     pub(super) fn looked_since(&self, since: Instant) -> bool {
         self.looked >= since && self.away_since.is_none()
     }

@@ -179,9 +179,6 @@ impl Volume {
     pub(super) fn quiesce(&mut self, to: Option<NodeId>) {
         self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
         self.close_group();
-        for (id, request) in self.writes.take_waiting() {
-            self.replication.agreement.keep_request(id, request);
-        }
     }
 
     pub(super) fn resume_requests(&mut self) {
@@ -193,7 +190,7 @@ impl Volume {
         self.replication.open_changes.quiescing.is_some()
     }
 
-    /// Nothing new goes to the backing: the next owner has all of it.
+    /// Nothing new goes to the backing but what is waited for: the next owner has all of it.
     pub(super) fn is_quiescing_to_member(&self) -> bool {
         self.replication.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
     }

@@ -378,8 +378,10 @@ impl Volume {
         let few_segments = self.flash.as_ref().is_some_and(|flash| flash.free_segments() < 3);
         if self.backing_is_needed() {
             Some(HoldEnd::BackingNeeded)
-        } else if self.pressure() > HOLD_FILL_MAX || few_segments {
+        } else if self.fill() > HOLD_FILL_MAX || few_segments {
             Some(HoldEnd::TierFull)
+        } else if self.pressure() > HOLD_FILL_MAX {
+            Some(HoldEnd::DrainTime)
         } else if self.others_pressure() > HOLD_FILL_MAX && !planted!(self, hold_forgets_ranges) {
             Some(HoldEnd::RangesFull)
         } else {
@@ -511,13 +513,17 @@ impl Volume {
                 self.end_keeping();
                 self.answer_control(goal.id, Err(error));
             }
-            // It was asked for while the log alone was enough.
-            (Then::Hold(_), Ok(())) if self.backing_is_needed() => {
-                self.answer_control(goal.id, Err(ControlError::BackingNeeded));
-            }
             (Then::Hold(span), Ok(())) => {
-                self.control.hold = Hold::Until(self.now + span);
-                self.answer_control(goal.id, Ok(()));
+                let result = match self.hold_is_in_the_way() {
+                    None => Ok(()),
+                    // It was asked for while the log alone was enough.
+                    Some(HoldEnd::BackingNeeded) => Err(ControlError::BackingNeeded),
+                    Some(end) => Err(ControlError::HoldEnded(end)),
+                };
+                if result.is_ok() {
+                    self.control.hold = Hold::Until(self.now + span);
+                }
+                self.answer_control(goal.id, result);
             }
             (Then::Stop, Ok(())) => {
                 self.control.final_checkpoint = true;

@@ -419,7 +419,12 @@ impl Volume {
         }
         // After destage, which may wait for frames as well, and which everybody waits for.
         self.retry_waiting_reads();
+        let limited = self.control.destage_stops_after().is_some();
         self.settle_control();
+        if limited && self.control.destage_stops_after().is_none() {
+            self.extend_window();
+            self.destage();
+        }
         if self.role() == Role::Owner {
             self.send_streams();
             self.publish_covered();

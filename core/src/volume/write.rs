@@ -52,7 +52,7 @@ pub(super) struct Writes {
     /// Requests that overlap a locked block.
     behind_locks: VecDeque<(RequestId, Request)>,
     admit_next: Instant,
-    /// Under a hold: since when a write waits for room that only destage makes, or compaction.
+    /// Under a hold: since when the first of those that wait lacks room, which destage or compaction makes.
     without_room: Option<Instant>,
 }
 
@@ -69,11 +69,6 @@ impl Writes {
 
     pub(super) fn waiting_len(&self) -> u32 {
         (self.waiting.len() + self.behind_locks.len()) as u32
-    }
-
-    /// Takes those that wait for room: nothing has been done of them.
-    pub(super) fn take_waiting(&mut self) -> VecDeque<(RequestId, Request)> {
-        core::mem::take(&mut self.waiting)
     }
 
     /// The request that is admitted next.
@@ -293,8 +288,23 @@ impl Volume {
     }
 
     pub(super) fn admit_waiting(&mut self) {
+        if self.is_quiescing() && !self.replication.own_role.is_stepping_down() {
+            return self.keep_waiting();
+        }
+        let first = self.writes.waiting.front().map(|(id, _)| *id);
         self.admit_what_finds_room();
+        if self.writes.waiting.front().map(|(id, _)| *id) != first {
+            self.writes.without_room = None;
+        }
         self.note_room();
+    }
+
+    /// What waits for room when the volume is to become quiet is for whoever is next.
+    fn keep_waiting(&mut self) {
+        for (id, request) in core::mem::take(&mut self.writes.waiting) {
+            self.recorder.admitted(id, self.now);
+            self.replication.agreement.keep_request(id, request);
+        }
     }
 
     fn admit_what_finds_room(&mut self) {
