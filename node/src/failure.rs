@@ -44,6 +44,9 @@ fn hold_end_words(end: HoldEnd) -> &'static str {
     match end {
         HoldEnd::Time => "because its time was over",
         HoldEnd::TierFull => "because the tier was full and writes would have waited",
+        HoldEnd::DrainTime => {
+            "because what was dirty took as long to drain as it may (drain-max, or 10 s where one lost copy would make writes wait)"
+        }
         HoldEnd::RangesFull => "because the tier had no place for more trims and zeroes, which would have waited",
         HoldEnd::BackingNeeded => {
             "because writes or flushes had to wait for the backing (policy through, or copies were lost)"

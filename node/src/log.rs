@@ -76,8 +76,9 @@ struct Queue {
     lines: VecDeque<String>,
     /// Lines that found no room.
     lost: u64,
-    /// Lines that standard error did not take.
+    /// Lines that standard error did not take, and whether it took the last ones.
     unwritten: u64,
+    takes_lines: bool,
     places: BTreeMap<Place, Said>,
     /// The thread writes what it has taken.
     is_writing: bool,
@@ -144,7 +145,7 @@ fn line(level: Level, text: std::fmt::Arguments<'_>) -> String {
     };
     let mut line = String::new();
     let _ = write!(line, "{}forebay: {word}{text}", if is_journal { number } else { "" });
-    let mut line = without_controls(&line);
+    let mut line = without_controls(&line).replace('\n', " ");
     if line.len() > LINE_BYTES_MAX {
         line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
         line.push_str(" ...");
@@ -196,9 +197,7 @@ impl Log {
             queue = self.locked();
             queue.is_writing = false;
             queue.unwritten += unwritten as u64;
-            if unwritten == 0 {
-                queue.say_unwritten();
-            }
+            queue.takes_lines = unwritten == 0;
         }
     }
 }
@@ -225,6 +224,9 @@ impl Queue {
     /// All that waits, and what was counted: taken first, so that there is room for that.
     fn take(&mut self, now: Instant) -> VecDeque<String> {
         let mut lines = std::mem::take(&mut self.lines);
+        if self.takes_lines {
+            self.say_unwritten();
+        }
         self.say_counted(|said| said.is_over(now), now);
         self.say_lost();
         lines.append(&mut self.lines);

@@ -12,7 +12,10 @@ use super::{Audit, Coordinator, Error, Outcome};
 use forebay_api::record::VolumeId;
 use forebay_core::cluster::Record;
 use forebay_core::ownership::{Committed, Event, Read};
-use forebay_core::types::Instant;
+use forebay_core::types::{Duration, Instant};
+
+/// What is written anew is read first, which an etcd that answers at all does in this time.
+const READ_FIRST_MAX: Duration = Duration::from_secs(3);
 
 /// What core is told, and what people are shown besides.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,7 +89,11 @@ impl Coordinator {
         word: Option<&Word>,
         decided: Instant,
     ) -> Told<Committed> {
-        let leaves_by = Some(decided + CHANGE_LEAVES_WITHIN);
+        let leaves_by = Some(match word {
+            // Read first, by an etcd that may be slow.
+            Some(Word::WritesAnew(_)) => decided + READ_FIRST_MAX + CHANGE_LEAVES_WITHIN,
+            Some(Word::Allows(_)) | None => decided + CHANGE_LEAVES_WITHIN,
+        });
         let to = StoredRecord::Record(new.clone());
         let ended = match word {
             None => self.commit(volume, &StoredRecord::Record(compare.clone()), &to, None, leaves_by).await,
