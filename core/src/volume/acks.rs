@@ -29,7 +29,7 @@ struct Through {
 /// Requests that wait, by ground.
 #[derive(Default)]
 pub(super) struct Acks {
-    /// By position.
+    /// In order of their positions.
     held: VecDeque<Waiter>,
     synced: VecDeque<Waiter>,
     vouched: VecDeque<Waiter>,

@@ -29,7 +29,7 @@ fn alone(make: Make) -> World {
     world
 }
 
-/// Its answer.
+/// Gives the owner a command, and returns its answer.
 fn command(world: &mut World, command: Control) -> Result<(), ControlError> {
     world.hand(0, Event::Control { id: ControlId(7), command });
     world.until("the answer", |world| !world.answers.is_empty());
