@@ -5,6 +5,9 @@
 
 // The stands of two other test programs, of which no transcript needs all.
 #[allow(dead_code)]
+#[path = "replicas/copies.rs"]
+mod copies;
+#[allow(dead_code)]
 #[path = "replicas/disks.rs"]
 mod disks;
 #[allow(dead_code)]

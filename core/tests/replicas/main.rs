@@ -2,6 +2,7 @@
 //! volume is decided by the test, by the rules of docs/protocol.md.
 
 mod broken_tiers;
+mod copies;
 mod disks;
 mod flushes;
 mod former_states;

@@ -44,6 +44,7 @@ storms_catch! {
     destage_uncommitted,
     end_pins_at_once,
     forget_pins,
+    leaves_waiters_of_before,
     take_gaps,
     trust_payload,
 }
@@ -74,7 +75,6 @@ stories_catch! {
     ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,
     waits_on_for_backing: a_write_returns_to_the_log_when_there_are_enough_copies_again,
     quiesces_what_is_awaited: a_volume_becomes_quiet_when_the_backing_has_what_is_awaited,
-    leaves_waiters_of_before: what_waits_since_before_writes_went_through_waits_for_the_backing_too,
     hold_forgets_ranges: a_hold_ends_before_a_trim_waits_for_a_place,
     trust_cached: what_was_changed_on_the_way_is_read_from_the_backing,
 }

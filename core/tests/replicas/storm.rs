@@ -9,7 +9,7 @@ use crate::weather::*;
 use crate::world::*;
 use forebay_core::api::*;
 use forebay_core::cluster::*;
-use forebay_core::status::{DestageMode, Flush, Phase};
+use forebay_core::status::{DestageMode, Flush, Phase, Policy};
 use forebay_core::types::*;
 
 /// The coordinator's record, and what is not decided yet.
@@ -33,6 +33,8 @@ pub struct Storm {
     take_overs: u32,
     changes: u32,
     pins_ended: u32,
+    /// When the operator changes the policy, which is no part of the weather.
+    operator: Chance,
 }
 
 fn random_make(chance: &mut Chance) -> Make {
@@ -76,7 +78,16 @@ impl Storm {
         world.found(0, &[0, 1, 2]);
         let members = world.members(&[0, 1, 2]);
         let ruler = Ruler { term: 1, epoch: 1, members, proposed: None, proposals: 0, unfenced: Vec::new() };
-        Storm { world, ruler, down_until: vec![0; 3], cut_until: vec![0; 3], take_overs: 0, changes: 0, pins_ended: 0 }
+        Storm {
+            world,
+            ruler,
+            down_until: vec![0; 3],
+            cut_until: vec![0; 3],
+            take_overs: 0,
+            changes: 0,
+            pins_ended: 0,
+            operator: Chance(seed ^ 0x0b50),
+        }
     }
 
     fn is_up(&self, node: usize) -> bool {
@@ -107,6 +118,19 @@ impl Storm {
             }
             _ => {}
         }
+    }
+
+    /// Writes go through for a while, most often from when a node is out of reach, which is when they are under way.
+    fn command(&mut self) {
+        let owner = self.world.owner;
+        let (policy, often) = match self.world.nodes.iter().any(|node| node.cut_off) {
+            true => (Policy::Through, 10),
+            false => (Policy::Back, 5),
+        };
+        if !self.is_up(owner) || !self.operator.percent(often) {
+            return;
+        }
+        self.world.hand(owner, Event::Control { id: ControlId(1), command: Control::SetPolicy(policy) });
     }
 
     fn recover(&mut self, now: u64) {
@@ -296,6 +320,7 @@ impl Storm {
         for _ in 0..1_500 {
             self.client();
             self.fault();
+            self.command();
             self.go_on();
             self.check();
         }

@@ -172,7 +172,7 @@ pub fn what_waits_since_before_writes_went_through_waits_for_the_backing_too() {
             assert!(world.write(8, 8));
             world.flush();
             world.hand(0, Event::Control { id: ControlId(7), command: Control::SetPolicy(Policy::Through) });
-            assert_eq!(world.status(0).effective, Policy::Through);
+            assert_eq!(world.status(0).reason, Reason::Draining);
             assert!(world.write(16, 8));
         });
         world.run_ms(2_000);

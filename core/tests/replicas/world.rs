@@ -164,6 +164,8 @@ pub struct World {
     pub tier_fails: Option<(usize, Fails)>,
     /// Commands that were answered.
     pub answers: Vec<(ControlId, Result<(), ControlError>)>,
+    /// Who the owner's members are.
+    pub sets: crate::copies::Sets,
 }
 
 impl World {
@@ -192,6 +194,7 @@ impl World {
             slow: None,
             tier_fails: None,
             answers: Vec::new(),
+            sets: Default::default(),
         };
         for make in makes {
             world.add(*make);
@@ -347,6 +350,9 @@ impl World {
     }
 
     pub fn order(&mut self, node: usize, order: Order) {
+        if node == self.owner {
+            self.sets.order(&order);
+        }
         self.hand(node, Event::Ownership(order));
     }
 
@@ -849,6 +855,7 @@ impl World {
                 for sector in &sectors {
                     self.busy.remove(&(sector / 8));
                 }
+                self.has_copies_or_is_written(&sectors, stamp);
                 self.oracle.acknowledged(sectors.into_iter(), stamp);
             }
             Asked::Read { first } => {
