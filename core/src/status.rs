@@ -166,8 +166,8 @@ pub enum ControlError {
     NotHeld,
     /// A hold, or a drain for one, was ended before.
     HoldEnded(HoldEnd),
-    /// Requests wait for the backing now, so that it cannot be left unchanged.
-    BackingNeeded,
+    /// A hold that begins now would end at once.
+    HoldRefused(HoldEnd),
     /// A volume can only grow, by whole sectors, up to [`VOLUME_BYTES_MAX`].
     BadSize,
     /// The backing kept failing.

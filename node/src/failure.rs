@@ -32,7 +32,7 @@ pub fn command_failure(name: &str, error: &CommandError) -> Failure {
     let kind = match error {
         CommandError::Refused(ControlError::BadSize) => FailureKind::Invalid,
         CommandError::Refused(ControlError::Busy | ControlError::NotHeld) => FailureKind::Conflict,
-        CommandError::Refused(ControlError::HoldEnded(_) | ControlError::BackingNeeded) => FailureKind::Conflict,
+        CommandError::Refused(ControlError::HoldEnded(_) | ControlError::HoldRefused(_)) => FailureKind::Conflict,
         CommandError::Refused(ControlError::BackingFailed | ControlError::TierFailed) | CommandError::Backing(_) => {
             FailureKind::Failed
         }
@@ -63,13 +63,9 @@ fn command_error_words(error: &CommandError) -> String {
                 "it is held, `drain --through` is in effect, or it is not serving; end the first two by `forebay volume release`"
             }
             ControlError::NotHeld => "it is not held, or the hold had ended before: what was copied under it is void",
+            ControlError::HoldRefused(end) => return format!("no hold has begun, {}; try again", hold_end_words(*end)),
             ControlError::HoldEnded(end) => {
                 return format!("the hold had ended before, {}: what was copied under it is void", hold_end_words(*end));
-            }
-            ControlError::BackingNeeded => {
-                "writes or flushes wait for its backing now (policy through, too few copies, or flushes that mean destage), \
-                 which cannot be left unchanged; change that first, or use `forebay volume drain --through` for a backup of a \
-                 running image"
             }
             ControlError::BadSize => "a volume can only grow, by multiples of 512 bytes, up to 64T",
             ControlError::BackingFailed => {

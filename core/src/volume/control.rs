@@ -1,6 +1,5 @@
 //! Commands: policy, drain, hold, resize, stop.
 
-use super::acks::Ground;
 use super::*;
 use crate::status::HoldEnd;
 
@@ -156,8 +155,6 @@ impl Volume {
             Control::Drain => {
                 self.begin_goal(id, Then::GoOn);
             }
-            // Every write, or every flush, would wait for its end.
-            Control::Hold(_) if self.backing_is_needed() => self.answer_control(id, Err(ControlError::BackingNeeded)),
             Control::Hold(span) => {
                 self.begin_goal(id, Then::Hold(span));
             }
@@ -394,10 +391,9 @@ impl Volume {
         self.without_room_until(HOLD_WAIT_MAX).filter(|_| self.control.is_held())
     }
 
-    /// Requests are answered only when the backing has something, now or from now on.
+    /// A request waits for the backing, or there are too few copies to leave anything to the log.
     fn backing_is_needed(&self) -> bool {
-        let through = self.control.effective == Policy::Through || self.control.reason == Reason::Draining;
-        through || self.flush_ground() == Ground::Vouched || self.acks.await_backing()
+        self.acks.await_backing() || (self.role() == Role::Owner && self.has_few_copies())
     }
 
     /// How much of the places for records without payload is used.
@@ -514,12 +510,7 @@ impl Volume {
                 self.answer_control(goal.id, Err(error));
             }
             (Then::Hold(span), Ok(())) => {
-                let result = match self.hold_is_in_the_way() {
-                    None => Ok(()),
-                    // It was asked for while the log alone was enough.
-                    Some(HoldEnd::BackingNeeded) => Err(ControlError::BackingNeeded),
-                    Some(end) => Err(ControlError::HoldEnded(end)),
-                };
+                let result = self.hold_is_in_the_way().map_or(Ok(()), |end| Err(ControlError::HoldRefused(end)));
                 if result.is_ok() {
                     self.control.hold = Hold::Until(self.now + span);
                 }

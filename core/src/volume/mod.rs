@@ -424,6 +424,9 @@ impl Volume {
         if limited && self.control.destage_stops_after().is_none() {
             self.extend_window();
             self.destage();
+            if self.journal_awaits_tier_sync() {
+                self.sync_log_if_wanted();
+            }
         }
         if self.role() == Role::Owner {
             self.send_streams();

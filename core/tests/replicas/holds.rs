@@ -104,18 +104,30 @@ fn a_hold_ends_when_flushes_are_to_have_the_backing() {
 }
 
 #[test]
-fn no_hold_begins_while_requests_need_the_backing() {
+fn a_volume_that_needs_the_backing_is_held_until_somebody_waits_for_that() {
     let mut world = alone(MEMORY);
     assert_eq!(command(&mut world, Control::SetPolicy(Policy::Through)), Ok(()));
-    assert_eq!(command(&mut world, HOLD), Err(ControlError::BackingNeeded));
-    assert_eq!(command(&mut world, Control::SetPolicy(Policy::Back)), Ok(()));
-    // The drain for a hold is under way when the policy changes.
+    assert_eq!(command(&mut world, HOLD), Ok(()));
+    world.run_ms(10_000);
+    assert_eq!(command(&mut world, Control::Release), Ok(()), "nobody has written");
+    assert_eq!(command(&mut world, HOLD), Ok(()));
+    assert!(world.write(8, 8));
+    world.until_answered();
+    ended(&mut world, HoldEnd::BackingNeeded);
+}
+
+#[test]
+fn no_hold_begins_while_a_request_waits_for_the_backing() {
+    let mut world = alone(MEMORY);
     world.backing_hangs = Some(0);
     assert!(world.write(8, 8));
     world.until_answered();
+    // The drain for a hold is under way when the policy changes.
     world.hand(0, Event::Control { id: ControlId(1), command: HOLD });
     assert_eq!(command(&mut world, Control::SetPolicy(Policy::Through)), Ok(()));
+    assert!(world.write(16, 8));
     world.backing_hangs = None;
     world.until("the answer", |world| !world.answers.is_empty());
-    assert_eq!(world.answers, [(ControlId(1), Err(ControlError::BackingNeeded))]);
+    assert_eq!(world.answers, [(ControlId(1), Err(ControlError::HoldRefused(HoldEnd::BackingNeeded)))]);
+    world.until_answered();
 }

@@ -135,7 +135,7 @@ fn control_error(error: ControlError) -> u8 {
         ControlError::BadSize => 4,
         ControlError::BackingFailed => 5,
         ControlError::TierFailed => 6,
-        ControlError::BackingNeeded => 7,
+        ControlError::HoldRefused(_) => 7,
     }
 }
 
