@@ -456,6 +456,11 @@ fn listen_http(address: SocketAddr) -> std::io::Result<(SocketAddr, TcpListener)
     Ok((listener.local_addr()?, listener))
 }
 
+/// Another process has the address, or its interface is not up yet.
+fn may_pass(kind: std::io::ErrorKind) -> bool {
+    matches!(kind, std::io::ErrorKind::AddrInUse | std::io::ErrorKind::AddrNotAvailable)
+}
+
 /// An address that another process has keeps no volume of a config file from being served.
 fn bind_http(config: &Config) -> Result<HttpPlace> {
     let (address, asked) = match config.listen.http {
@@ -472,11 +477,11 @@ fn bind_http(config: &Config) -> Result<HttpPlace> {
     }
     match listen_http(address) {
         Ok((address, listener)) => Ok(HttpPlace::Here(address, listener)),
-        Err(error) if asked && config.is_of_file && error.kind() == std::io::ErrorKind::AddrInUse => {
+        Err(error) if asked && config.is_of_file && may_pass(error.kind()) => {
             log::say!(
                 Error,
                 "cannot listen for HTTP on {address}: {error}; the volumes are served without, and it is tried again every \
-                 {} s. End the process that listens there, or choose another address in [listen] http",
+                 {} s. End the process that listens there, bring the interface up, or choose another address in [listen] http",
                 HTTP_RETRY.as_secs()
             );
             Ok(HttpPlace::Occupied(address))

@@ -122,6 +122,17 @@ impl Directory {
         *self.awaited.write().expect("nobody panics while holding it") = Some(name.to_owned());
     }
 
+    /// Takes an export away that may come back: who names none gets no other volume meanwhile, if it was the default one. It comes back
+    /// by [`Directory::add`] in its place, and is gone by [`Directory::remove`].
+    pub fn set_aside(&self, name: &str) {
+        let mut awaited = self.awaited.write().expect("nobody panics while holding it");
+        let mut exports = self.exports.write().expect("nobody panics while holding it");
+        if awaited.is_none() && exports.first().is_some_and(|first| first.name == name) {
+            *awaited = Some(name.to_owned());
+        }
+        exports.retain(|export| export.name != name);
+    }
+
     /// Takes an export away: no new client can choose it.
     pub fn remove(&self, name: &str) {
         self.awaited.write().expect("nobody panics while holding it").take_if(|awaited| *awaited == name);
@@ -242,6 +253,14 @@ mod tests {
         directory.await_default("c");
         directory.remove("c");
         assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
+        // One that is to be deleted, and is not.
+        directory.set_aside("a");
+        assert!(directory.lookup(LOCAL, "").is_none() && directory.lookup(LOCAL, "a").is_none());
+        directory.add(export("a"), false);
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "a");
+        directory.set_aside("a");
+        directory.remove("a");
+        assert_eq!(directory.lookup(LOCAL, "").unwrap().name, "b");
     }
 
     #[test]

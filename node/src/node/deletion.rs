@@ -60,14 +60,14 @@ impl Node {
                     ),
                 );
             }
-            None => self.directory.remove(name),
+            None => self.directory.set_aside(name),
             Some(running) => {
                 displaced = running.look_at_image(name).await;
                 if let (Some(text), false) = (&displaced, discard_dirty) {
                     let message = format!("volume {name}: {text}; --discard-dirty forgets the volume all the same");
                     return failure(FailureKind::Conflict, message);
                 }
-                self.directory.remove(name);
+                self.directory.set_aside(name);
                 if let Err(refused) = self.stop_for_deletion(&record, running, discard_dirty).await {
                     if let Some(export) = self.export_of(&record, running).await {
                         self.directory.add(export, false);
@@ -92,7 +92,10 @@ impl Node {
             None => MarkerFile::of(&store, &record).map(Arc::new),
         };
         match blocking(move || forget(&store, &record, marker.as_deref(), displaced.is_some())).await {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.directory.remove(name);
+                Ok(())
+            }
             Err(message) => {
                 let message = format!("volume {name} is closed, but not wholly removed: {message}");
                 self.note_failed(name, &message);

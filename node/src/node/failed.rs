@@ -19,13 +19,21 @@ impl Node {
     /// `default`: no other volume is the default export in its place.
     pub fn note_failed_of_config(&self, spec: &VolumeSpec, default: bool, problem: &str) {
         let name = &spec.name;
+        let listed = self.entries().iter().find(|entry| entry.facts.name == *name).map(Entry::is_open);
+        // It was made by a command meanwhile, and is served.
+        if listed == Some(true) {
+            return;
+        }
         if default {
             self.directory.await_default(name);
         }
-        if self.entries().iter().any(|entry| entry.facts.name == *name) {
+        if listed.is_some() {
             return;
         }
-        match open::record_of(&self.store, spec) {
+        // What cannot be read may be the record of a volume that has served: nothing is put in its place.
+        let record =
+            self.store.load(name).and_then(|recorded| recorded.map_or_else(|| open::record_of(&self.store, spec), Ok));
+        match record {
             Ok(record) => self.show_failed(record, problem),
             Err(error) => log::say!(Error, "volume {name} is not in the list of volumes: {error:#}"),
         }
