@@ -39,7 +39,7 @@ use tokio_rustls::TlsAcceptor;
 const CLIENT_BYTES_MAX: u64 = 3 << 20;
 /// The process itself: code, stacks, rings, the control plane.
 const PROCESS_BYTES_MAX: u64 = 64 << 20;
-/// Between two attempts at an address for HTTP that another process has.
+/// Between two attempts at an address for HTTP that cannot be had.
 const HTTP_RETRY: Duration = Duration::from_secs(5);
 /// How long the state folder's lock is awaited: a killed daemon gives it back when the kernel has buried it.
 const STATE_LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -141,7 +141,7 @@ async fn serve(config: Config) -> Result<bool> {
     announce(&node, &config, &api_path, at).await;
     notify(&[sd_notify::NotifyState::Ready]);
     if let PageAt::Later(address) = at {
-        let status = format!("volumes are served; another process has {address}, where HTTP is to be");
+        let status = format!("volumes are served; HTTP is not, because {address} cannot be had");
         notify(&[sd_notify::NotifyState::Status(&status)]);
     }
     spawn_watchers(&node);
@@ -428,7 +428,7 @@ fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
 enum HttpPlace {
     Nowhere,
     Here(SocketAddr, TcpListener),
-    /// Another process has the address: here as soon as it has given that up.
+    /// The address cannot be had: here as soon as it can.
     Occupied(SocketAddr),
 }
 
@@ -461,7 +461,7 @@ fn may_pass(kind: std::io::ErrorKind) -> bool {
     matches!(kind, std::io::ErrorKind::AddrInUse | std::io::ErrorKind::AddrNotAvailable)
 }
 
-/// An address that another process has keeps no volume of a config file from being served.
+/// An address that cannot be had yet keeps no volume of a config file from being served.
 fn bind_http(config: &Config) -> Result<HttpPlace> {
     let (address, asked) = match config.listen.http {
         Some(HttpAddress::Off) => return Ok(HttpPlace::Nowhere),
@@ -511,7 +511,7 @@ impl Page {
         tokio::spawn(serve_tcp(listener, tls, remote));
     }
 
-    /// Opens it when the process that has the address has given it up. Only what is said changes with the reason.
+    /// Opens it when the address can be had. Only what is said changes with the reason.
     async fn open_later(self, address: SocketAddr) {
         let mut told = std::io::ErrorKind::AddrInUse;
         loop {
@@ -655,7 +655,7 @@ async fn announce(node: &Node, config: &Config, api: &Path, http: PageAt) {
     }
     line("api", api.display().to_string());
     if let PageAt::Later(address) = http {
-        line("page", format!("none while another process has {address}; tried again every {} s", HTTP_RETRY.as_secs()));
+        line("page", format!("none while {address} cannot be had; tried again every {} s", HTTP_RETRY.as_secs()));
     }
     if let PageAt::Here(address) = http {
         // Never the token itself: these lines go to the system's log, which others read.

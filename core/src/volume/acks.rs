@@ -3,8 +3,8 @@
 //! A request is answered on one of several grounds: the members of the log hold everything up to it, their media have
 //! synced everything up to it, the backing has its own blocks, or the backing has synced everything up to it. Which ground
 //! holds for a request is fixed when it is accepted. It becomes a stricter one while it waits when the record has too few
-//! members: the backing must have it *as well*. When there are enough again it returns to the log, to the position and the
-//! ground of its own. That every member holds it is part of all grounds (A1, A2).
+//! members: the backing must have it *as well*. When there are enough again it returns to the log, a write to its own
+//! position, a flush to what was accepted when copies were lost. That every member holds it is part of all grounds (A1, A2).
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -305,8 +305,8 @@ impl Volume {
         }
     }
 
-    /// The policy is write-back now: who waited for the backing waits for the log, a flush for what a flush waits for now. From
-    /// here on records are superseded in the log and may never be written themselves.
+    /// The policy is write-back now: who waited for the backing waits for the log, a flush for what a flush waits for now.
+    /// Records may be superseded in the log after this, and are never written themselves then.
     pub(super) fn return_to_log(&mut self) {
         for (lsn, through) in core::mem::take(&mut self.acks.written) {
             self.answer_at(through.id, lsn, Ground::Held);

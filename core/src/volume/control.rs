@@ -266,7 +266,7 @@ impl Volume {
             }
             // Also those that wait from before another reason made writes wait for the backing.
             self.await_backing_too(self.control.back_until);
-        } else if !must && self.control.reason == Reason::TooFewPeers {
+        } else if self.control.reason == Reason::TooFewPeers {
             // An image that is being completed, or is to be kept complete, stays so.
             self.switch_to(if self.control.keep_through { Policy::Through } else { self.control.requested });
         }

@@ -80,7 +80,8 @@ impl Coordinator {
     }
 
     /// Carries out [`Effect::Commit`](forebay_core::ownership::Effect::Commit). Others were asked just before core decided it, and what
-    /// they have said may be old soon: it has left this host within [`CHANGE_LEAVES_WITHIN`] of then, or is never sent (C5).
+    /// they have said may be old soon: it has left this host within [`CHANGE_LEAVES_WITHIN`] of then, or is not sent (C5). One
+    /// that writes anew what went back has [`READ_FIRST_MAX`] more.
     pub async fn execute_commit(
         &self,
         volume: VolumeId,
