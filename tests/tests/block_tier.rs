@@ -60,8 +60,9 @@ in_both_io_modes! {
         };
         let said = create("other").expect_failure().text();
         assert!(said.contains("holds the tier of volume") || said.contains("in use"), "{said}");
-        // What the refusal has protected does not go with the volume that was refused.
-        daemon.volume_command(["delete", "other"]).expect_success();
+        // Nothing is left of what was refused, and what the refusal has protected is as it was.
+        let said = daemon.volume_command(["delete", "other"]).expect_failure().text();
+        assert!(said.contains("there is no volume other"), "{said}");
         let mut inspect = Command::new(forebay());
         inspect.arg("inspect").arg(device.path()).arg("--json");
         let said = run_command(MINUTE, inspect).expect_success().stdout;

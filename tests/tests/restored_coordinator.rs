@@ -110,7 +110,8 @@ fn a_deposed_owner_that_hears_nobody_goes_on_with_nothing_after_a_restore() {
     cluster.network.silence(1, 0);
     stop(&mut cluster, 0);
     cluster.wait_for_owner(1);
-    cluster.etcd.restore(&backup);
+    // The members of etcd on these hosts do not reach each other, either: unless the third leads, one of them answers nothing.
+    cluster.etcd.put_back(&backup);
     cluster.wait_for("the new owner to notice", |cluster| reason(cluster, 1) == "record-went-back");
     resume(&mut cluster, 0);
     let target = cluster.target(0);
@@ -121,7 +122,7 @@ fn a_deposed_owner_that_hears_nobody_goes_on_with_nothing_after_a_restore() {
     std::thread::sleep(LONG_ENOUGH);
     let acknowledged = written.is_finished().then(|| written.join().expect("it does not panic"));
     assert!(!matches!(acknowledged, Some(Ok(Ok(())))), "the former owner acknowledges: {:#}", cluster.show(0));
-    assert_eq!(reason(&cluster, 0), "awaiting-answers", "{:#}", cluster.show(0));
+    cluster.wait_for("the former owner to await answers", |cluster| reason(cluster, 0) == "awaiting-answers");
     assert_eq!(known(&cluster, 0)["unheard"], serde_json::json!(["beta"]), "{:#}", cluster.show(0));
     assert_eq!(cluster.show(1)["cluster"]["state"], "owner", "{:#}", cluster.show(1));
 }
