@@ -178,6 +178,39 @@ await look("a policy switch says what it means, asks for the token, goes through
   await until("the policy", async () => (await fetched(`/v1/volumes/${volume}`)).policy.requested === "back");
 });
 
+await look("what happens while the stream begins anew is shown, too", async () => {
+  const events = async () => (await fetched(`/v1/events?volume=${volume}&kind=policy-changed`)).events;
+  const rows = page.locator('tr[data-kind="policy-changed"]');
+  const settled = async (policy, after) => {
+    const last = (await events()).at(-1);
+    return last && last.id > after && last.details.effective === policy && last.details.reason === "as-requested" && last.id;
+  };
+  let last = await until("the event of the change before", () => settled("back", 0));
+  // A page that has heard of no event yet cannot name the last one that it has.
+  await page.reload();
+  await page.getByRole("button", { name: "Switch to write-through …" }).waitFor();
+  await until("the rows of what was before", async () => (await rows.count()) === (await events()).length);
+  const before = await rows.count();
+  let released = false;
+  const held = [];
+  await page.route("**/v1/stream**", (route) => (released ? route.continue() : held.push(route)));
+  await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
+  await until("the stream to begin anew", () => held.length > 0);
+  for (const policy of ["through", "back"]) {
+    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+    const answer = await fetch(`${url}/v1/volumes/${volume}`, { method: "PATCH", headers, body: JSON.stringify({ policy }) });
+    must(answer.ok, `${answer.status} ${await answer.text()}`);
+    last = await until("its event", () => settled(policy, last));
+  }
+  must((await rows.count()) === before, "the stream was not held back");
+  released = true;
+  // Those that were given up meanwhile cannot go on.
+  for (const route of held) await route.continue().catch(() => undefined);
+  await until("both events", async () => (await rows.count()) === (await events()).length);
+  must((await rows.count()) >= before + 2, `${before} rows have become ${await rows.count()}`);
+  await page.unroute("**/v1/stream**");
+});
+
 await look("a hold is begun and released", async () => {
   await page.getByRole("button", { name: "Hold for a backup …" }).click();
   const dialog = page.locator("dialog");

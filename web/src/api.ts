@@ -136,10 +136,10 @@ export class Parser {
 const SILENCE_MAX_MS = 5000;
 
 /**
- * Reads the stream until it ends or `signal` is raised. Not EventSource: that does not say why it was refused, and takes a stream
- * that is silent for one that lives.
+ * Reads the stream until it ends or `signal` is raised; `begun` is called once nothing is missed any more. Not EventSource: that does
+ * not say why it was refused, and takes a stream that is silent for one that lives.
  */
-export async function follow(path: string, after: string | undefined, heard: (message: Message) => void, signal: AbortSignal): Promise<void> {
+export async function follow(path: string, after: string | undefined, begun: () => void, heard: (message: Message) => void, signal: AbortSignal): Promise<void> {
   const own = new AbortController();
   const stop = () => own.abort();
   signal.addEventListener("abort", stop);
@@ -148,6 +148,7 @@ export async function follow(path: string, after: string | undefined, heard: (me
     const headers: Record<string, string> = after ? { "Last-Event-ID": after } : {};
     const answer = await request(path, { headers, signal: own.signal });
     if (!answer.ok || !answer.body) throw await refusal(answer);
+    begun();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new Parser();
     for (;;) {

@@ -2,7 +2,7 @@
 
 import { Refused, ask } from "./api";
 import type { Data } from "./chart";
-import { listen } from "./live";
+import { listen, together } from "./live";
 import type { Figures, Happening, History } from "./types";
 
 export const WINDOWS = { "10m": 600, "1h": 3600, "8h": 28_800, "1d": 86_400, "7d": 604_800 } as const;
@@ -33,6 +33,8 @@ export class Figure {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #deaf: () => void;
   #latest = 0;
+  /** Events since the question that is under way was asked: its answer need not have them. */
+  #meanwhile: Happening[] | undefined;
 
   constructor(path: string, mine: { kind: "volume" | "node"; name: string }, series: string[], range: Range, changed: () => void) {
     this.#path = path;
@@ -44,7 +46,8 @@ export class Figure {
       point: (point) => this.#append(point.at, (mine.kind === "volume" ? point.volumes[mine.name] : point.nodes?.[mine.name]) ?? undefined),
       event: (event) => {
         if (!this.#concerns(event) || !("window" in this.#range)) return;
-        this.events.push(event);
+        this.#meanwhile?.push(event);
+        this.events = together(this.events, [event]).slice(-EVENTS_MAX);
         this.#changed();
       },
       back: () => void this.load(),
@@ -77,17 +80,19 @@ export class Figure {
     clearTimeout(this.#timer);
     const own = new AbortController();
     this.#asked = own;
+    this.#meanwhile = [];
     const range = this.#range;
     const when = "window" in range ? `window=${range.window}` : `from=${Math.floor(range.from)}&to=${Math.ceil(range.to)}`;
     try {
       const history = await ask<History>(`${this.#path}/history?${when}&points=${POINTS}&series=${this.#series.join(",")}`, own.signal);
       const of = this.#mine.kind === "volume" ? `&volume=${encodeURIComponent(this.#mine.name)}` : "";
       const events = await ask<{ events: Happening[] }>(
-        `/v1/events?from=${Math.floor(history.from)}&to=${Math.ceil(history.to)}&limit=${EVENTS_MAX}${of}`,
+        // A window that ends now has no end here: what is newer than its last point would be left out.
+        `/v1/events?from=${Math.floor(history.from)}${"window" in range ? "" : `&to=${Math.ceil(history.to)}`}&limit=${EVENTS_MAX}${of}`,
         own.signal,
       );
       this.#take(history);
-      this.events = events.events.filter((event) => this.#concerns(event));
+      this.events = together(events.events.filter((event) => this.#concerns(event)), "window" in range ? this.#meanwhile ?? [] : []);
       this.problem = undefined;
     } catch (error) {
       if (own.signal.aborted) return;
@@ -95,6 +100,7 @@ export class Figure {
       // What is not there now may come: a volume that was just made, or one whose node is away.
       if (!(error instanceof Refused)) return;
     }
+    this.#meanwhile = undefined;
     this.#changed();
     if ("window" in range && (this.#step > 1 || this.problem)) {
       this.#timer = setTimeout(() => void this.load(), Math.max(this.#step, RELOAD_MIN_S) * 1000);

@@ -20,7 +20,7 @@ interface Listener {
   fleet?(fleet: Fleet): void;
   point?(point: Point): void;
   event?(event: Happening): void;
-  /** The daemon is back: what was missed has to be asked for. */
+  /** A stream has begun: what was missed before has to be asked for. */
   back?(): void;
 }
 
@@ -40,16 +40,20 @@ export function listen(listener: Listener): () => void {
   return () => listeners.delete(listener);
 }
 
+/** Events of an answer, and those of the stream that it need not have, each once: numbers are those of a node. */
+export function together(answered: Happening[], streamed: Happening[]): Happening[] {
+  const each = new Map([...answered, ...streamed].map((event) => [`${event.node} ${event.id}`, event]));
+  return [...each.values()];
+}
+
 export function onState(listener: (state: State) => void): void {
   stateListeners.add(listener);
   listener(state);
 }
 
 function become(next: State): void {
-  const was = state.kind;
   state = next;
   for (const listener of stateListeners) listener(next);
-  if (next.kind === "live" && was !== "live") for (const listener of listeners) listener.back?.();
 }
 
 /** Asks for the fleet now, as after a change that was made here. */
@@ -90,9 +94,12 @@ async function run(signal: AbortSignal): Promise<void> {
   for (let failures = 0; !signal.aborted; ) {
     try {
       await refresh();
-      become({ kind: "live" });
-      failures = 0;
-      await follow("/v1/stream?events=1", lastEvent, heard, signal);
+      const begun = () => {
+        failures = 0;
+        become({ kind: "live" });
+        for (const listener of listeners) listener.back?.();
+      };
+      await follow("/v1/stream?events=1", lastEvent, begun, heard, signal);
     } catch (error) {
       if (signal.aborted) return;
       failed(error);

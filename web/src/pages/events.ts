@@ -3,7 +3,7 @@
 import { ask } from "../api";
 import { h, say } from "../dom";
 import { WINDOWS, type Window, isWindow } from "../history";
-import { known, listen } from "../live";
+import { known, listen, together } from "../live";
 import type { Happening } from "../types";
 import { t } from "../words";
 import { type Page, eventTable } from "./page";
@@ -13,6 +13,8 @@ const SEVERITIES = ["info", "warning", "error"] as const;
 
 export function eventsPage(query: URLSearchParams): Page {
   let events: Happening[] = [];
+  /** Those since the question that is under way was asked: its answer need not have them. */
+  let meanwhile: Happening[] | undefined;
   let asked: AbortController | undefined;
   const given = query.get("window");
   let window: Window = isWindow(given) ? given : "1d";
@@ -39,11 +41,13 @@ export function eventsPage(query: URLSearchParams): Page {
     asked?.abort();
     const own = new AbortController();
     asked = own;
+    meanwhile = [];
     const from = Math.floor(Date.now() / 1000 - WINDOWS[window]);
     const of = volume.made.value ? `&volume=${encodeURIComponent(volume.made.value)}` : "";
     ask<{ events: Happening[] }>(`/v1/events?from=${from}&limit=${LIMIT}${of}`, own.signal).then(
       (answer) => {
-        events = answer.events;
+        events = together(answer.events, meanwhile ?? []);
+        meanwhile = undefined;
         say(problem, "");
         show();
       },
@@ -57,7 +61,8 @@ export function eventsPage(query: URLSearchParams): Page {
   const deaf = listen({
     event(event) {
       if (volume.made.value && event.volume !== volume.made.value) return;
-      events = [...events.filter((one) => one.id !== event.id), event].slice(-LIMIT);
+      meanwhile?.push(event);
+      events = together(events, [event]).slice(-LIMIT);
       show();
     },
     back: load,
