@@ -106,7 +106,7 @@ pub struct ListenConfig {
     pub http_tls: Option<HttpTls>,
     /// The admin API's unix socket.
     pub api: Option<PathBuf>,
-    /// Client connections of each listener.
+    /// Client connections of each listener, of which one user, network or certificate has at most three quarters.
     pub connections_max: u32,
     /// TLS of the NBD clients that come over TCP; those of a unix socket are known by its permissions.
     pub nbd_tls: Option<TlsFiles>,

@@ -2,6 +2,7 @@
 
 use forebay_core::types::Duration;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Most vectors that one call takes (UIO_MAXIOV).
@@ -21,6 +22,80 @@ pub fn is_local(socket: BorrowedFd<'_>) -> bool {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
     };
     asked == 0 && domain == libc::AF_UNIX
+}
+
+/// User of the process that has connected by a unix socket; none: the kernel does not say.
+pub fn peer_user(socket: BorrowedFd<'_>) -> Option<u32> {
+    // SAFETY: an all-zero ucred is a valid one.
+    let mut peer: libc::ucred = unsafe { core::mem::zeroed() };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: an open descriptor, a structure of the kernel's, and its size.
+    let asked = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut size)
+    };
+    (asked == 0).then_some(peer.uid)
+}
+
+/// Address at the other end of a TCP connection; none: it has gone meanwhile. One of IPv4 is told as such, however it came.
+pub fn peer_address(socket: BorrowedFd<'_>) -> Option<IpAddr> {
+    // SAFETY: an all-zero sockaddr_storage is a valid one.
+    let mut place: libc::sockaddr_storage = unsafe { core::mem::zeroed() };
+    let mut size = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    // SAFETY: an open descriptor, a structure that has room for every address, and its size.
+    let asked = unsafe { libc::getpeername(socket.as_raw_fd(), (&raw mut place).cast(), &raw mut size) };
+    if asked != 0 {
+        return None;
+    }
+    match i32::from(place.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the kernel says that it is an address of this family, for which the place has room.
+            let address = unsafe { *(&raw const place).cast::<libc::sockaddr_in>() };
+            Some(IpAddr::V4(u32::from_be(address.sin_addr.s_addr).into()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: likewise.
+            let address = unsafe { *(&raw const place).cast::<libc::sockaddr_in6>() };
+            Some(IpAddr::from(address.sin6_addr.s6_addr).to_canonical())
+        }
+        _ => None,
+    }
+}
+
+/// Whoever is silent for so long is asked whether it is still there, and so often; who does not answer is gone.
+const KEEP_ALIVE_IDLE_S: libc::c_int = 120;
+const KEEP_ALIVE_INTERVAL_S: libc::c_int = 30;
+const KEEP_ALIVE_PROBES: libc::c_int = 8;
+/// Whose kernel confirms nothing for so long that was sent is gone as well.
+const UNCONFIRMED_MAX_MS: libc::c_int = 360_000;
+
+/// A connection over TCP to a host that is gone without a word ends after six minutes. Does nothing to a unix socket, whose other end
+/// cannot vanish.
+pub fn keep_alive(socket: BorrowedFd<'_>) {
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEP_ALIVE_PROBES),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, UNCONFIRMED_MAX_MS),
+    ];
+    for (level, name, value) in options {
+        // SAFETY: an open descriptor and an integer of the size that is given.
+        unsafe {
+            let size = size_of::<libc::c_int>() as libc::socklen_t;
+            libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), size);
+        }
+    }
+}
+
+/// The network whose hosts count as one where nobody is known by more than an address: a host has a whole network of addresses of IPv6
+/// (RFC 4291, section 2.5.4), and all of those that lead to itself (RFC 1122, section 3.2.1.3).
+pub fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) if address.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
 }
 
 /// How a call ended.
@@ -139,5 +214,18 @@ fn outcome(n: isize) -> Option<Moved> {
         io::ErrorKind::WouldBlock => Some(Moved::WouldBlock),
         io::ErrorKind::Interrupted => None,
         _ => Some(Moved::Failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_counts_as_one_address_and_so_does_this_host() {
+        let same = |one: &str, other: &str| network_of(one.parse().unwrap()) == network_of(other.parse().unwrap());
+        assert!(same("2001:db8:1:2::1", "2001:db8:1:2:ffff::2") && !same("2001:db8:1:2::1", "2001:db8:1:3::1"));
+        assert!(same("::ffff:10.0.0.1", "10.0.0.1") && !same("10.0.0.1", "10.0.0.2"));
+        assert!(same("127.0.0.1", "127.9.9.9") && same("127.0.0.1", "::1"));
     }
 }

@@ -502,6 +502,35 @@ print("done")
         daemon.assert_healthy();
     }
 
+    fn nobody_takes_the_last_places_and_who_finds_none_is_told(io: IoMode) {
+        let folder = TempDir::new("places");
+        let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, io);
+        let port = free_port();
+        volume.arguments = vec!["--nbd".into(), format!("tcp:127.0.0.1:{port}").into()];
+        volume.connections_max = Some(8);
+        let mut daemon = volume.start();
+        let tcp = Target::parse(&format!("nbd://127.0.0.1:{port}/{VOLUME_NAME}")).unwrap();
+        let mut held: Vec<Client> = (0..6).map(|_| Client::connect(&tcp).unwrap()).collect();
+        let refused = Client::connect(&tcp).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("0x80000002") && refused.contains("127.0.0.1 has 6 of the 8 places"), "{refused}");
+        let begun = Instant::now();
+        while !daemon.output().contains("an NBD client was not let in") {
+            assert!(begun.elapsed() < MINUTE, "{}", daemon.output());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        held.pop();
+        held.push(Client::connect_within(&tcp, MINUTE).unwrap());
+        // Whom this daemon's own user starts is no stranger, and every listener has its own places.
+        held.extend((0..8).map(|_| Client::connect(&volume.target()).unwrap()));
+        let refused = Client::connect(&volume.target()).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("all 8 places") && refused.contains("connections_max"), "{refused}");
+        let mut bytes = [0; 4096];
+        for client in &mut held {
+            client.read(0, &mut bytes).unwrap().unwrap();
+        }
+        daemon.assert_healthy();
+    }
+
     fn a_flush_on_one_connection_covers_the_others(io: IoMode) {
         // What CAN_MULTI_CONN promises; the durability itself is proved by the power cuts. Here: nothing of another
         // connection is stale, and a flush is answered while another connection has a request half sent.

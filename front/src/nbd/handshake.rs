@@ -49,6 +49,10 @@ pub trait Exports {
     fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo>;
     /// Names of all exports that the client may use, with their descriptions.
     fn list(&self, client: &Client) -> Vec<(String, String)>;
+    /// The client enters an export that it has found, unless there is a reason against it, which it is told.
+    fn admit(&self, _client: &Client) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A server of one export, which is the default one as well.
@@ -75,6 +79,10 @@ impl Seen<'_> {
 
     fn list(&self) -> Vec<(String, String)> {
         self.exports.list(self.client)
+    }
+
+    fn admit(&self) -> Result<(), String> {
+        self.exports.admit(self.client)
     }
 }
 
@@ -325,6 +333,9 @@ impl Handshake {
                 let Some(export) = exports.lookup(name) else {
                     return Step::Close("the client asked for an export that does not exist");
                 };
+                if exports.admit().is_err() {
+                    return Step::Close("the client is not let in");
+                }
                 out.extend_from_slice(&export.size_bytes.to_be_bytes());
                 let contexts = self.contexts_for(name);
                 out.extend_from_slice(&transmission_flags(&export, self.framing, contexts).to_be_bytes());
@@ -403,6 +414,12 @@ impl Handshake {
             put_option_reply(out, option, OptionReply::ErrUnknown, b"no export of this name");
             return Step::Next;
         };
+        if option == OptionKind::Go
+            && let Err(why) = exports.admit()
+        {
+            put_option_reply(out, option, OptionReply::ErrPolicy, why.as_bytes());
+            return Step::Next;
+        }
         let mut info = |kind: InfoKind, body: &[&[u8]]| {
             let item = [&(kind as u16).to_be_bytes()[..], &body.concat()].concat();
             put_option_reply(out, option, OptionReply::Info, &item);

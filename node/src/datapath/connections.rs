@@ -7,7 +7,7 @@
 //! - A connection is in the list of its volume as long as it is here.
 
 use crate::datapath::directory::Directory;
-use crate::datapath::mailbox::Seat;
+use crate::datapath::seats::Seat;
 use forebay_core::api::{Pieces, RequestError};
 use forebay_core::types::{Instant, RequestId};
 use forebay_front::Backend;

@@ -24,7 +24,7 @@ use crate::addresses::Addresses;
 use crate::coordinator::Audit;
 use crate::datapath::directory::{Directory, Export, Place as ExportPlace};
 use crate::datapath::forward::{self, ForwarderHandle};
-use crate::datapath::mailbox::{Seat, Snapshot, VolumeKey};
+use crate::datapath::mailbox::{Snapshot, VolumeKey};
 use crate::datapath::shard::{Clients, Slot};
 use crate::log;
 pub use asked::Asked;
@@ -47,7 +47,7 @@ use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
@@ -402,8 +402,6 @@ pub struct Driver {
     turned_away: Vec<TurnedAway>,
     touched: Vec<usize>,
     forwarder: ForwarderHandle,
-    /// Counts the connections of nodes that forward.
-    forwarders: Arc<AtomicU64>,
 }
 
 impl Driver {
@@ -437,7 +435,6 @@ impl Driver {
             turned_away: Vec::new(),
             touched: Vec::new(),
             forwarder,
-            forwarders: Arc::default(),
         })
     }
 

@@ -2,6 +2,7 @@
 //! channels, so neither side ever waits for the other while it holds something.
 
 use crate::datapath::driver::{DriverSetup, ToDriver};
+use crate::datapath::seats::Seat;
 use crate::open::OpenVolume;
 use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
@@ -174,24 +175,6 @@ pub enum CommandError {
     Refused(ControlError),
     /// The backing could not be grown.
     Backing(String),
-}
-
-/// One client's place in the count of its listener. Given back by dropping it, on whatever thread that happens.
-#[derive(Debug)]
-pub struct Seat(Arc<AtomicU64>);
-
-impl Seat {
-    /// Takes a place in a listener's count.
-    pub fn take(count: &Arc<AtomicU64>) -> Seat {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Seat(count.clone())
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-    }
 }
 
 /// The end at which others hand things over to a shard.

@@ -9,4 +9,5 @@ pub mod directory;
 pub mod driver;
 pub mod forward;
 pub mod mailbox;
+pub mod seats;
 pub mod shard;

@@ -2,8 +2,11 @@
 //! TLS, a handshake has a place and a time limit like any connection, and nobody waits for another's.
 //!
 //! The unix socket is open to every user of the host, and root gives commands by it: so root and the daemon's own user have places of their
-//! own, every other user has a few, and who comes with too many is told so at once. A request whose head is not there in time loses its
-//! connection, on every listener: a place is for who has something to ask.
+//! own, and every other user has a few. Over TCP nobody is known before a login: there no address has more than half of the places. Who comes
+//! with too many is told so at once.
+//!
+//! A request whose head is not there in time loses its connection, and so does whoever stops sending its body, or stops reading the answer, on
+//! every listener: a place is for who has something to ask.
 
 use super::Peer;
 use anyhow::Context as _;
@@ -14,6 +17,7 @@ use axum::serve::Listener;
 use forebay_api::config::HttpTls;
 use forebay_core::roles;
 use forebay_io::certificate::{self, Shown};
+use forebay_io::socket::network_of;
 use forebay_io::tls::{self, TlsError};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -23,8 +27,10 @@ use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::io::{IoSlice, Result};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -32,11 +38,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Connections of one listener; further ones wait in its queue.
+/// Connections of one listener.
 pub const CONNECTIONS_MAX: usize = 128;
+/// Of them over TCP, one address's at most.
+const CONNECTIONS_OF_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
 /// Of them on the unix socket, one user's at most, and all users' but root's and the daemon's own.
 const CONNECTIONS_OF_USER_MAX: usize = 16;
 const CONNECTIONS_OF_OTHERS_MAX: usize = 64;
@@ -44,54 +53,96 @@ const CONNECTIONS_OF_OTHERS_MAX: usize = 64;
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// A request's head that takes longer is given up, too.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Who takes nothing of an answer for so long, or sends nothing of a body, has hung up.
+const STALL_MAX: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(30) };
 /// What somebody is told for whom there is no place.
 const CROWDED: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n";
 
-/// A listener with a bound on its connections.
-pub struct Bounded<L> {
-    listener: L,
-    places: Arc<Semaphore>,
-}
-
-impl<L> Bounded<L> {
-    /// Puts a bound around a listener.
-    pub fn new(listener: L) -> Bounded<L> {
-        Bounded { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
-    }
-}
-
-/// Places of one user who is neither root nor the daemon's own.
-#[derive(Clone)]
-struct Few {
-    by_user: Arc<Mutex<HashMap<Option<u32>, usize>>>,
+/// Places, of which nobody has more than a few.
+#[derive(Debug)]
+struct Few<K> {
+    of_one: usize,
+    of_all: usize,
+    by: Mutex<HashMap<K, usize>>,
 }
 
 /// One of them; it is given back when it ends.
-struct OfUser {
-    few: Few,
-    uid: Option<u32>,
+#[derive(Debug)]
+struct Of<K: Copy + Eq + Hash> {
+    few: Arc<Few<K>>,
+    whose: K,
 }
 
-impl Few {
-    fn take(&self, uid: Option<u32>) -> Option<OfUser> {
-        let mut by_user = self.by_user.lock().expect("nothing panics while it is held");
-        let all: usize = by_user.values().sum();
-        let own = by_user.get(&uid).copied().unwrap_or(0);
-        if own >= CONNECTIONS_OF_USER_MAX || all >= CONNECTIONS_OF_OTHERS_MAX {
+impl<K: Copy + Eq + Hash> Few<K> {
+    fn new(of_one: usize, of_all: usize) -> Arc<Few<K>> {
+        Arc::new(Few { of_one, of_all, by: Mutex::default() })
+    }
+
+    fn take(self: &Arc<Few<K>>, whose: K) -> Option<Of<K>> {
+        let mut by = self.by.lock().expect("nothing panics while it is held");
+        let all: usize = by.values().sum();
+        let own = by.get(&whose).copied().unwrap_or(0);
+        if own >= self.of_one || all >= self.of_all {
             return None;
         }
-        by_user.insert(uid, own + 1);
-        Some(OfUser { few: self.clone(), uid })
+        by.insert(whose, own + 1);
+        Some(Of { few: self.clone(), whose })
     }
 }
 
-impl Drop for OfUser {
+impl<K: Copy + Eq + Hash> Drop for Of<K> {
     fn drop(&mut self) {
-        let mut by_user = self.few.by_user.lock().expect("nothing panics while it is held");
-        match by_user.get_mut(&self.uid) {
+        let mut by = self.few.by.lock().expect("nothing panics while it is held");
+        match by.get_mut(&self.whose) {
             Some(own) if *own > 1 => *own -= 1,
-            Some(_) | None => drop(by_user.remove(&self.uid)),
+            Some(_) | None => drop(by.remove(&self.whose)),
         }
+    }
+}
+
+/// A TCP listener with a bound on its connections.
+pub struct Bounded {
+    listener: TcpListener,
+    few: Arc<Few<IpAddr>>,
+}
+
+impl Bounded {
+    /// Puts a bound around a listener.
+    pub fn new(listener: TcpListener) -> Bounded {
+        Bounded { listener, few: Few::new(CONNECTIONS_OF_ADDRESS_MAX, CONNECTIONS_MAX) }
+    }
+
+    /// The next connection; none: there is no place for it.
+    async fn next(&mut self) -> (TcpStream, SocketAddr, Option<Place>) {
+        let (stream, address) = Listener::accept(&mut self.listener).await;
+        forebay_io::socket::keep_alive(stream.as_fd());
+        let place = self.few.take(network_of(address.ip())).map(Place::Address);
+        (stream, address, place)
+    }
+}
+
+impl Listener for Bounded {
+    type Io = Placed<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            match self.next().await {
+                (stream, address, Some(place)) => return (Placed::new(stream, place), address),
+                (stream, _, None) => {
+                    let why = format!(
+                        "an address has at most {CONNECTIONS_OF_ADDRESS_MAX} connections here, and all together have \
+                         {CONNECTIONS_MAX}: close some, or try again"
+                    );
+                    // Its buffer is empty; who does not read it has hung up.
+                    let _ = stream.try_write(crowded(&why).as_bytes());
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> Result<Self::Addr> {
+        self.listener.local_addr()
     }
 }
 
@@ -100,7 +151,7 @@ pub struct Shared {
     listener: UnixListener,
     /// Of root and the daemon's own user.
     places: Arc<Semaphore>,
-    few: Few,
+    few: Arc<Few<Option<u32>>>,
     own: u32,
 }
 
@@ -109,7 +160,7 @@ impl Shared {
     pub fn new(listener: UnixListener) -> Shared {
         // SAFETY: it has no arguments, cannot fail and touches no memory.
         let own = unsafe { libc::geteuid() };
-        let few = Few { by_user: Arc::default() };
+        let few = Few::new(CONNECTIONS_OF_USER_MAX, CONNECTIONS_OF_OTHERS_MAX);
         Shared { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), few, own }
     }
 }
@@ -126,10 +177,10 @@ impl Listener for Shared {
             if uid.is_some_and(|uid| uid == 0 || uid == self.own) {
                 // Those that wait here wait for others of root's or the daemon's own.
                 let place = self.places.clone().acquire_owned().await.expect("the semaphore is never closed");
-                return (Placed { stream, _place: Place::OfAll(place) }, uid);
+                return (Placed::new(stream, Place::Own(place)), uid);
             }
             match self.few.take(uid) {
-                Some(place) => return (Placed { stream, _place: Place::OfUser(place) }, uid),
+                Some(place) => return (Placed::new(stream, Place::User(place)), uid),
                 None => refuse(&stream),
             }
         }
@@ -143,40 +194,51 @@ impl Listener for Shared {
 /// Says why, as far as that goes without waiting.
 fn refuse(stream: &UnixStream) {
     let why = format!(
-        r#"{{"error":"a user has at most {CONNECTIONS_OF_USER_MAX} connections here, and all but root and the daemon's user at most {CONNECTIONS_OF_OTHERS_MAX}: close some, or try again"}}"#
+        "a user has at most {CONNECTIONS_OF_USER_MAX} connections here, and all but root and the daemon's user at most \
+         {CONNECTIONS_OF_OTHERS_MAX}: close some, or try again"
     );
     // The socket is new and its buffer empty; who does not read it has hung up.
-    let _ = stream.try_write(format!("{CROWDED}content-length: {}\r\n\r\n{why}", why.len()).as_bytes());
+    let _ = stream.try_write(crowded(&why).as_bytes());
+}
+
+fn crowded(why: &str) -> String {
+    let body = format!(r#"{{"error":"{why}"}}"#);
+    format!("{CROWDED}content-length: {}\r\n\r\n{body}", body.len())
 }
 
 /// What a connection takes.
 enum Place {
-    OfAll(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
-    OfUser(#[expect(dead_code, reason = "likewise")] OfUser),
+    Own(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit),
+    User(#[expect(dead_code, reason = "likewise")] Of<Option<u32>>),
+    Address(#[expect(dead_code, reason = "likewise")] Of<IpAddr>),
 }
 
-/// A connection that gives its place back when it ends.
+/// A connection that gives its place back when it ends, and ends when nobody takes what is sent.
 pub struct Placed<S> {
     stream: S,
     _place: Place,
+    /// Runs while nothing can be sent.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl<L: Listener> Listener for Bounded<L>
-where
-    L::Io: Unpin,
-{
-    type Io = Placed<L::Io>;
-    type Addr = L::Addr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        let place = self.places.clone().acquire_owned().await.expect("the semaphore is never closed");
-        let (stream, address) = self.listener.accept().await;
-        (Placed { stream, _place: Place::OfAll(place) }, address)
+impl<S> Placed<S> {
+    fn new(stream: S, place: Place) -> Placed<S> {
+        Placed { stream, _place: place, stalled: None }
     }
+}
 
-    fn local_addr(&self) -> Result<Self::Addr> {
-        self.listener.local_addr()
+/// What was attempted, or that it took too long.
+fn within<T>(
+    stalled: &mut Option<Pin<Box<Sleep>>>,
+    cx: &mut Context<'_>,
+    attempted: Poll<Result<T>>,
+) -> Poll<Result<T>> {
+    if attempted.is_ready() {
+        *stalled = None;
+        return attempted;
     }
+    let timer = stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_MAX)));
+    timer.as_mut().poll(cx).map(|()| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
@@ -187,23 +249,58 @@ impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        within(&mut self.stalled, cx, written)
     }
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        within(&mut self.stalled, cx, flushed)
     }
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let ended = Pin::new(&mut self.stream).poll_shutdown(cx);
+        within(&mut self.stalled, cx, ended)
     }
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[IoSlice<'_>],
     ) -> Poll<Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, pieces)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        within(&mut self.stalled, cx, written)
     }
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+/// A request's body, which has to come.
+struct Awaited {
+    body: Incoming,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl hyper::body::Body for Awaited {
+    type Data = <Incoming as hyper::body::Body>::Data;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<hyper::body::Frame<Self::Data>, Self::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.stalled = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(STALL_MAX)));
+        timer.as_mut().poll(cx).map(|()| Some(Err("the rest of the request did not come in time".into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -219,7 +316,7 @@ impl Callers for Shared {
     }
 }
 
-impl Callers for Bounded<TcpListener> {
+impl Callers for Bounded {
     fn caller(_: &Self::Io, from: SocketAddr) -> Peer {
         Peer::Tcp { from, certificate: None }
     }
@@ -242,7 +339,7 @@ where
         let peer = L::caller(&io, address);
         let answers = TowerToHyperService::new(router.clone().into_service::<Body>());
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-            let mut request = request.map(Body::new);
+            let mut request = request.map(|body| Body::new(Awaited { body, stalled: None }));
             request.extensions_mut().insert(ConnectInfo(peer.clone()));
             hyper::service::Service::call(&answers, request)
         });
@@ -296,7 +393,8 @@ impl Secured {
         tokio::spawn(async move {
             let mut listener = Bounded::new(listener);
             loop {
-                let (Placed { stream, _place }, from) = listener.accept().await;
+                // Who finds no place is told so by a closed connection: there are no words before the handshake.
+                let (stream, from, Some(place)) = listener.next().await else { continue };
                 let (acceptor, done) = (acceptor.clone(), done.clone());
                 tokio::spawn(async move {
                     // A client that fails here has heard why by TLS itself.
@@ -305,7 +403,7 @@ impl Secured {
                     };
                     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let certificate = shown.map(|shown| Arc::new(certificate::read(shown)));
-                    let _ = done.send((Placed { stream, _place }, Peer::Tcp { from, certificate })).await;
+                    let _ = done.send((Placed::new(stream, place), Peer::Tcp { from, certificate })).await;
                 });
             }
         });
@@ -329,11 +427,13 @@ impl Listener for Secured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
     fn a_user_has_a_few_places_and_gets_them_back() {
-        let few = Few { by_user: Arc::default() };
-        let mut held: Vec<OfUser> = std::iter::from_fn(|| few.take(Some(65_534))).take(100).collect();
+        let few = Few::new(CONNECTIONS_OF_USER_MAX, CONNECTIONS_OF_OTHERS_MAX);
+        let mut held: Vec<Of<Option<u32>>> = std::iter::from_fn(|| few.take(Some(65_534))).take(100).collect();
         assert_eq!(held.len(), CONNECTIONS_OF_USER_MAX);
         assert!(few.take(Some(1000)).is_some(), "another user has places");
         held.pop();
@@ -341,6 +441,72 @@ mod tests {
         let others = (0..100).flat_map(|uid| few.take(Some(uid))).collect::<Vec<_>>();
         assert_eq!(held.len() + others.len(), CONNECTIONS_OF_OTHERS_MAX);
         drop((held, others));
-        assert!(few.by_user.lock().unwrap().is_empty(), "nothing is kept of who has gone");
+        assert!(few.by.lock().unwrap().is_empty(), "nothing is kept of who has gone");
+    }
+
+    async fn server() -> SocketAddr {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let at = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
+        let large = || async { vec![0u8; 64 << 20] };
+        let router = Router::new()
+            .route("/", axum::routing::get(|| async { "here" }))
+            .route("/large", axum::routing::get(large))
+            .route("/body", axum::routing::post(|body: String| async move { body }));
+        tokio::spawn(serve(Bounded::new(listener), router));
+        at
+    }
+
+    async fn connect(to: SocketAddr) -> TcpStream {
+        TcpStream::connect(to).await.unwrap()
+    }
+
+    /// One by which this host reaches itself as another would; no packet is sent to find it.
+    fn local_address() -> Option<IpAddr> {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback())
+    }
+
+    async fn ask(connection: &mut TcpStream, request: &str) -> String {
+        let _ = connection.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = connection.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    const ASK: &str = "GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+
+    #[tokio::test]
+    async fn an_address_that_takes_many_places_leaves_some_for_others() {
+        let Some(other) = local_address() else {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: this host has no address by which others would reach it");
+            return;
+        };
+        let at = server().await;
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_OF_ADDRESS_MAX {
+            held.push(connect(at).await);
+        }
+        let told = ask(&mut connect(at).await, "").await;
+        assert!(told.starts_with("HTTP/1.1 503") && told.contains("an address has at most 64 connections"), "{told}");
+        let mut elsewhere = TcpStream::connect((other, at.port())).await.unwrap();
+        let answered = ask(&mut elsewhere, ASK).await;
+        assert!(answered.ends_with("here"), "{answered}");
+    }
+
+    #[tokio::test]
+    async fn who_neither_reads_nor_sends_gives_its_place_back() {
+        let at = server().await;
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_OF_ADDRESS_MAX / 2 {
+            let mut reads_nothing = connect(at).await;
+            reads_nothing.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+            let mut sends_nothing = connect(at).await;
+            sends_nothing.write_all(b"POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n").await.unwrap();
+            held.extend([reads_nothing, sends_nothing]);
+        }
+        while !ask(&mut connect(at).await, ASK).await.ends_with("here") {
+            tokio::time::sleep(STALL_MAX / 10).await;
+        }
     }
 }

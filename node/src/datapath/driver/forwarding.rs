@@ -6,6 +6,7 @@
 //! - All connections of nodes that forward end with the term (F2). Clients of this node are moved, not ended.
 
 use super::*;
+use crate::datapath::seats::Seat;
 use crate::log;
 use forebay_core::roles::Client;
 use forebay_core::wire::{Entered, Rejection};
@@ -136,7 +137,7 @@ impl Driver {
         // It has asked on whose lists its clients are.
         let client = Client::Local;
         let negotiated = Negotiated { client, export, framing, contexts, leftover: Vec::new() };
-        let seat = Seat::take(&self.forwarders);
+        let seat = Seat::of_node();
         let clients = &mut *desks.clients;
         let number = clients.connect(slot, key as u32, desks.reactor, channel, seat, negotiated, desks.now);
         replica.forwarders.extend(number.map(|number| (node, number)));

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - A client that negotiates costs itself only.
-//! - A listener has at most its number of clients. When it is full, the one that has been negotiating longest makes
-//!   room; so silent clients keep nobody out.
+//! - A listener has at most its number of clients ([`seats`](crate::datapath::seats)), those that negotiate included; a few more may
+//!   negotiate, to be told that there is no place. Of those that negotiate, the one that has done so longest makes room, of whoever has
+//!   most; so silent clients keep nobody out.
 //! - Clients of a volume that gives way to another in its place ([`Parking`]) are parked, those too that come meanwhile:
 //!   each is with the one volume, or parked, or with the other.
 //!
@@ -13,27 +14,29 @@ use super::Slot;
 use crate::datapath::connections::{Connections, Home};
 use crate::datapath::directory::{Directory, Place};
 use crate::datapath::forward::ToForwarder;
-use crate::datapath::mailbox::{Seat, ToShard};
+use crate::datapath::mailbox::ToShard;
+use crate::datapath::seats::{Crowded, Origin, Seat, Seats};
 use crate::log;
 use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Pieces, Request, RequestError};
 use forebay_core::format::payload_checksum;
+use forebay_core::roles::Client;
 use forebay_core::types::{BlockIndex, ClientId, Duration, FrameId, Frames, Instant, RequestId, SectorMask};
 use forebay_core::volume::Extent;
 use forebay_front::Backend;
 use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::{Connection, Packed};
 use forebay_front::nbd::greeter::{Greeter, Greeting};
-use forebay_front::nbd::handshake::{HANDSHAKE_MAX, Negotiated};
+use forebay_front::nbd::handshake::{ExportInfo, Exports, HANDSHAKE_MAX, Negotiated};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Interest, Reactor, VolumeIo};
 use slab::Slab;
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
@@ -45,6 +48,10 @@ const CONNECTION: u64 = 3 << 32;
 const ACCEPTS_PER_ROUND: usize = 64;
 /// A listener that cannot accept (no descriptors left) is asked again after this time, not in a loop.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// So many may negotiate even where all places are taken, so that they can be told; else as many as there are places left.
+const GREETED_MIN: u64 = 16;
+/// That clients find no place is logged so often at most.
+const CROWDED_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 type Volumes = [Option<Box<Slot>>];
 
@@ -64,18 +71,54 @@ struct Listener {
     socket: OwnedFd,
     /// Clients must use it.
     tls: Option<TlsServer>,
-    clients: Arc<AtomicU64>,
-    connections_max: u64,
+    seats: Arc<Seats>,
     paused_until: Option<Instant>,
+    crowded_told: Option<Instant>,
 }
 
 struct Greeted {
     /// Taken out only while it is advanced.
     greeter: Option<Greeter>,
-    seat: Seat,
+    from: Origin,
+    /// As soon as it has chosen its export.
+    seat: Option<Seat>,
     listener: usize,
     number: u64,
     interest: Interest,
+}
+
+/// What a client that negotiates finds: the directory, and a place.
+struct Door<'a> {
+    directory: &'a Directory,
+    seats: &'a Arc<Seats>,
+    from: Origin,
+    seat: RefCell<Option<Seat>>,
+    /// It was told so.
+    crowded: RefCell<Option<Crowded>>,
+}
+
+impl Exports for Door<'_> {
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
+        self.directory.lookup(client, name)
+    }
+
+    fn list(&self, client: &Client) -> Vec<(String, String)> {
+        self.directory.list(client)
+    }
+
+    fn admit(&self, client: &Client) -> Result<(), String> {
+        match self.seats.take(self.from, client) {
+            Ok(seat) => {
+                self.seat.replace(Some(seat));
+                Ok(())
+            }
+            Err(crowded) => {
+                let words = crowded.to_string();
+                self.crowded.replace(Some(crowded));
+                Err(words)
+            }
+        }
+    }
 }
 
 /// See the module's text.
@@ -132,9 +175,8 @@ impl Clients {
             log::say!(Error, "cannot wait for clients: {error}; the listener stays closed");
             return;
         }
-        let clients = Arc::new(AtomicU64::new(0));
-        let connections_max = connections_max.into();
-        self.listeners.push(Listener { socket, tls, clients, connections_max, paused_until: None });
+        let seats = Seats::new(connections_max.into());
+        self.listeners.push(Listener { socket, tls, seats, paused_until: None, crowded_told: None });
     }
 
     pub fn stop_listening(&mut self, reactor: &mut Reactor) {
@@ -176,16 +218,12 @@ impl Clients {
             }
             // SAFETY: accept4 has just made this descriptor, and nobody else knows of it.
             let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-            if listener.clients.load(Ordering::Relaxed) >= listener.connections_max
-                && !self.drop_oldest_greeted(reactor, index)
-            {
-                // All places are taken by clients that use their volume: this one is told by a closed connection.
-                continue;
-            }
+            let tls = listener.tls.clone();
+            self.make_room(reactor, index);
+            let from = origin(&socket);
             no_delay(&socket);
+            forebay_io::socket::keep_alive(socket.as_fd());
             make_room_for_answers(&socket);
-            let tls = self.listeners[index].tls.clone();
-            let seat = Seat::take(&self.listeners[index].clients);
             let entry = self.greeted.vacant_entry();
             let key = entry.key();
             if reactor.watch(socket.as_raw_fd(), GREETER | key as u64, Interest::READ).is_err() {
@@ -194,7 +232,8 @@ impl Clients {
             self.greeted_made += 1;
             entry.insert(Greeted {
                 greeter: Some(Greeter::new(socket, tls, now)),
-                seat,
+                from,
+                seat: None,
                 listener: index,
                 number: self.greeted_made,
                 interest: Interest::READ,
@@ -204,11 +243,33 @@ impl Clients {
         }
     }
 
-    fn drop_oldest_greeted(&mut self, reactor: &mut Reactor, listener: usize) -> bool {
-        let oldest = self.greeted.iter().filter(|(_, g)| g.listener == listener).min_by_key(|(_, g)| g.number);
-        let Some((key, _)) = oldest else { return false };
-        self.drop_greeted(reactor, key);
-        true
+    /// For one more that negotiates.
+    fn make_room(&mut self, reactor: &mut Reactor, listener: usize) {
+        let room = self.listeners[listener].seats.left().max(GREETED_MIN);
+        let all = self.greeted.iter().filter(|(_, greeted)| greeted.listener == listener).count() as u64;
+        if all < room {
+            return;
+        }
+        let mut by_origin: HashMap<Origin, (usize, u64, usize)> = HashMap::new();
+        for (key, greeted) in self.greeted.iter().filter(|(_, greeted)| greeted.listener == listener) {
+            let (count, oldest, at) = by_origin.entry(greeted.from).or_insert((0, u64::MAX, key));
+            *count += 1;
+            if greeted.number < *oldest {
+                (*oldest, *at) = (greeted.number, key);
+            }
+        }
+        let gives_way = by_origin.into_values().max_by_key(|(count, oldest, _)| (*count, u64::MAX - *oldest));
+        if let Some((_, _, key)) = gives_way {
+            self.drop_greeted(reactor, key);
+        }
+    }
+
+    fn tell_crowded(&mut self, listener: usize, crowded: &Crowded, now: Instant) {
+        let Some(listener) = self.listeners.get_mut(listener) else { return };
+        if listener.crowded_told.is_none_or(|told| now >= told + CROWDED_TOLD_EVERY) {
+            listener.crowded_told = Some(now);
+            log::say!(Warning, "an NBD client was not let in, and told so: {crowded}");
+        }
     }
 
     fn drop_greeted(&mut self, reactor: &mut Reactor, key: usize) {
@@ -221,9 +282,19 @@ impl Clients {
 
     fn greet(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, key: usize, now: Instant) {
         let Some(greeted) = self.greeted.get_mut(key) else { return };
+        let (index, from) = (greeted.listener, greeted.from);
+        let Some(listener) = self.listeners.get(index) else { return };
+        let (directory, seats) = (&*self.directory, &listener.seats);
+        let seat = RefCell::new(greeted.seat.take());
+        let door = Door { directory, seats, from, seat, crowded: RefCell::default() };
         let greeter = greeted.greeter.take().expect("taken out only here");
         let fd = greeter.socket().as_raw_fd();
-        let (greeter, interest) = match greeter.advance(&*self.directory) {
+        let greeting = greeter.advance(&door);
+        let (seat, crowded) = (door.seat.into_inner(), door.crowded.into_inner());
+        if let Some(crowded) = crowded {
+            self.tell_crowded(index, &crowded, now);
+        }
+        let (greeter, interest) = match greeting {
             Greeting::WaitsReadable(greeter) => (greeter, Interest::READ),
             Greeting::WaitsWritable(greeter) => (greeter, Interest::WRITE),
             Greeting::Closed(_) => {
@@ -233,11 +304,13 @@ impl Clients {
             }
             Greeting::Ready(channel, negotiated) => {
                 let _ = reactor.unwatch(fd);
-                let seat = self.greeted.remove(key).seat;
+                self.greeted.remove(key);
+                let seat = seat.expect("who enters was admitted");
                 return self.hand_over(volumes, reactor, channel, seat, negotiated, now);
             }
         };
-        greeted.greeter = Some(greeter);
+        let Some(greeted) = self.greeted.get_mut(key) else { return };
+        (greeted.greeter, greeted.seat) = (Some(greeter), seat);
         if greeted.interest != interest {
             greeted.interest = interest;
             if reactor.rewatch(fd, GREETER | key as u64, interest).is_err() {
@@ -484,6 +557,17 @@ fn no_delay(socket: &OwnedFd) {
             (&raw const one).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         );
+    }
+}
+
+/// Where a client has come from.
+fn origin(socket: &OwnedFd) -> Origin {
+    match forebay_io::socket::is_local(socket.as_fd()) {
+        true => Origin::User(forebay_io::socket::peer_user(socket.as_fd())),
+        false => {
+            let address = forebay_io::socket::peer_address(socket.as_fd());
+            Origin::Network(address.map(forebay_io::socket::network_of))
+        }
     }
 }
 
