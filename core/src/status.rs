@@ -119,6 +119,8 @@ pub enum BackingState {
     Held,
     /// The last operation failed; it is tried again, everything unsynced is rewritten.
     Failing(IoError),
+    /// Destage goes on, and reads fail: each is tried again for a while before its client is told.
+    FailingReads(IoError),
 }
 
 /// Where a volume is in its life.
@@ -211,6 +213,7 @@ pub struct Counters {
     pub fills_dropped: u64,
     pub checksum_errors: u64,
     pub throttled_writes: u64,
+    pub repeated_reads: u64,
 }
 
 /// Counters of what nodes tell each other, since start.

@@ -156,6 +156,10 @@ fn backing_and_error(state: core::BackingState, damaged: Option<BlockIndex>) -> 
         core::BackingState::Held => (BackingState::Held, None),
         core::BackingState::Failing(IoError::Checksum) => (BackingState::Failing, Some(damage_words(damaged))),
         core::BackingState::Failing(error) => (BackingState::Failing, Some(error_words(error).to_owned())),
+        core::BackingState::FailingReads(error) => {
+            let words = format!("reads of it fail ({}), and each is tried again for 20 s", error_words(error));
+            (BackingState::Failing, Some(words))
+        }
     }
 }
 
@@ -182,7 +186,7 @@ fn error_words(error: IoError) -> &'static str {
 }
 
 /// Every counter with its name. A counter that core gains does not compile until it is named here.
-pub fn counters(c: &Counters) -> [(&'static str, u64); 31] {
+pub fn counters(c: &Counters) -> [(&'static str, u64); 32] {
     macro_rules! named {
         ($($name:ident),* $(,)?) => {{
             let Counters { $($name),* } = *c;
@@ -221,6 +225,7 @@ pub fn counters(c: &Counters) -> [(&'static str, u64); 31] {
         fills_dropped,
         checksum_errors,
         throttled_writes,
+        repeated_reads,
     )
 }
 

@@ -491,4 +491,36 @@ in_both_io_modes! {
             drop(server);
         }
     }
+
+    /// Proves L-TF-11, L-BF-11 for reads: one that fails now and then is begun anew, and no client hears of it.
+    fn reads_that_the_backing_fails_now_and_then_succeed(io: IoMode) {
+        let folder = TempDir::new("reads-fail");
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        let content: Vec<u8> = (0..SIZE / BLOCK as u64).flat_map(|block| block_of(block as u8)).collect();
+        std::fs::write(volume.image(), &content).unwrap();
+        volume.size = None;
+        volume.backing = format!("faulty:read_error=0.4,seed=1:{}", volume.backing);
+        let daemon = volume.start();
+        let clients = 0..8u64;
+        let read = |client: u64| {
+            let mut connection = Client::connect(&volume.target()).unwrap();
+            for block in (client..256).step_by(64) {
+                let at = block * BLOCK as u64;
+                let mut bytes = [0; BLOCK];
+                connection.read(at, &mut bytes).unwrap().unwrap();
+                assert_eq!(bytes[..], block_of(block as u8)[..], "block {block}");
+                // Of a sector that is in no cache: what is around it is read first.
+                connection.write(at + 32 * BLOCK as u64 + 100, &[7; 10], 0).unwrap().unwrap();
+            }
+        };
+        std::thread::scope(|scope| clients.for_each(|client| drop(scope.spawn(move || read(client)))));
+        let shown = daemon.show();
+        assert!(shown["counters"]["repeated_reads"].as_u64() > Some(0), "{shown:#}");
+        daemon.stop(MINUTE);
+        let kept = std::fs::read(volume.image()).unwrap();
+        let around = &kept[32 * BLOCK..33 * BLOCK];
+        let mut expected = block_of(32);
+        expected[100..110].fill(7);
+        assert_eq!(around, expected);
+    }
 }

@@ -197,7 +197,7 @@ impl Volume {
 
     pub(super) fn publish_quiet(&mut self) {
         let Some(Quiescing { to, quiet_told: false }) = self.replication.open_changes.quiescing else { return };
-        let requests_rest = self.reads.is_empty() && self.writes.is_empty() && self.acks.is_empty();
+        let requests_rest = self.reads.rest() && self.writes.is_empty() && self.acks.is_empty();
         let whole = match to {
             Some(node) => {
                 let peers = self.replication.members.peers.iter();

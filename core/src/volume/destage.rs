@@ -246,13 +246,13 @@ impl Volume {
         }
     }
 
-    pub(super) fn backing_state(&self) -> BackingState {
+    pub(super) fn backing_state(&self, now: Instant) -> BackingState {
         match (self.destage.ready, self.destage.failing) {
             (false, _) if self.journal.is_replaying() => BackingState::ReplayingJournal,
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,
-            (true, None) => BackingState::Ready,
+            (true, None) => self.reads.failing(now).map_or(BackingState::Ready, BackingState::FailingReads),
         }
     }
 

@@ -406,6 +406,7 @@ impl Volume {
     fn settle_serving(&mut self) {
         self.settle_former();
         self.admit_waiting();
+        self.retry_failing_reads();
         self.retry_edge_reads();
         self.compact();
         self.write_log();
@@ -459,7 +460,8 @@ impl Volume {
             Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
-                own.into_iter().chain([self.streams_timeout(), self.former_timeout()]).flatten().min()
+                let others = [self.streams_timeout(), self.former_timeout(), self.failing_reads_timeout()];
+                own.into_iter().chain(others).flatten().min()
             }
         }
     }
@@ -518,7 +520,7 @@ impl Volume {
             effective: self.policy_kept(),
             reason: if self.tier.has_failed() { Reason::TierError } else { self.control.reason },
             reason_since: self.control.reason_since,
-            backing: self.backing_state(),
+            backing: self.backing_state(now),
             hold_left: self.control.hold_left(now),
             destage: self.journal.requested,
             journaled: self.is_journaled(),

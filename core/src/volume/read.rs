@@ -4,6 +4,10 @@
 //! backing. All frames of an answer are pinned until the front end has sent it. Clients' reads leave a few frames for
 //! edges and destage, which nobody but us can finish, and those are not kept waiting behind them.
 //!
+//! What the backing fails to deliver is read again for a while before anybody is told ([`READ_FAILS_AFTER`]), by a read that
+//! begins anew: it holds no frame meanwhile, and finds what was written since. A write that waits for such a read has had no
+//! effect, and can be taken back.
+//!
 //! A fill that was overtaken by a write is never cached (bcache once did): every fill in flight is marked stale by a
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
 //! leave the cached copy behind.
@@ -12,6 +16,16 @@ use super::log_index::Found;
 use super::*;
 use crate::message::ASK_BLOCKS_MAX;
 use smallvec::SmallVec;
+
+/// So long after its client has asked a read is not begun anew any more, but fails with its backing. A guest waits longer (Linux: 30 s),
+/// and a server that is started anew, or a path that fails over, is often faster.
+const READ_FAILS_AFTER: Duration = Duration::from_secs(20);
+/// What had to wait so long before its turn came is tried for this long.
+const READ_TRIED_FOR: Duration = Duration::from_secs(2);
+/// What the backing failed to deliver is asked for again after so long.
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// That reads fail is shown for so long after the last did.
+const FAILURE_SHOWN_FOR: Duration = Duration::from_secs(5);
 
 /// For whom a read is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,18 +45,54 @@ pub(super) enum Target {
     Nobody,
 }
 
+/// What is read, and for whom.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    target: Target,
+    offset: u64,
+    length: u32,
+    /// Until then it begins anew where the backing fails.
+    gives_up_at: Instant,
+    /// So often it was begun anew.
+    repeats: u32,
+    /// Nobody waits for it any more.
+    hung_up: bool,
+}
+
+impl Wanted {
+    fn is_by_client(&self) -> bool {
+        matches!(self.target, Target::Client(_) | Target::Prefetch(_))
+    }
+}
+
+/// A read that the backing failed to deliver, and that begins anew.
+#[derive(Debug)]
+struct Failing {
+    wanted: Wanted,
+    again_at: Instant,
+}
+
 #[derive(Debug)]
 struct Reading {
-    target: Target,
+    wanted: Wanted,
     pieces: Pieces,
     /// For an edge: what the frames of records among the pieces must be.
     checks: Checks,
     /// For a client: the newest record among the pieces that some member did not hold when the read began.
     shows: Lsn,
     left: u32,
-    failed: bool,
+    failed: Option<ReadFailure>,
     /// Nothing had to be waited for.
     from_memory: bool,
+}
+
+/// What has failed of a read.
+#[derive(Clone, Copy, Debug)]
+enum ReadFailure {
+    /// The tier: what it does not give once it will not give later.
+    Tier,
+    /// The backing: it may give it later.
+    Backing(IoError),
 }
 
 /// Blocks on their way into frames, from the backing or from the cache of the former owner.
@@ -85,9 +135,13 @@ pub(super) struct Reads {
     reading: Slab<Reading>,
     fills: Slab<Fill>,
     /// Reads of clients that wait for frames, in the order of their asking.
-    waiting: VecDeque<(Target, u64, u32)>,
+    waiting: VecDeque<Wanted>,
     /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
-    waiting_edges: VecDeque<(Target, u64, u32)>,
+    waiting_edges: VecDeque<Wanted>,
+    /// Those that begin anew, because the backing failed to deliver.
+    failing: Vec<Failing>,
+    /// The last failure of the backing to deliver.
+    failed: Option<(Instant, IoError)>,
     /// Whole, and not to be shown yet.
     pub(super) ready: super::ready::ReadyReads,
 }
@@ -112,7 +166,7 @@ impl Reads {
 
 impl Reads {
     /// Where it waits.
-    fn line(&mut self, target: Target) -> &mut VecDeque<(Target, u64, u32)> {
+    fn line(&mut self, target: Target) -> &mut VecDeque<Wanted> {
         match target {
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody => &mut self.waiting,
             Target::Edge { .. } => &mut self.waiting_edges,
@@ -121,10 +175,39 @@ impl Reads {
 
     /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
-        let by_client = |target: &Target| matches!(target, Target::Client(_) | Target::Prefetch(_));
-        !self.reading.iter().any(|(_, reading)| by_client(&reading.target))
-            && !self.waiting.iter().any(|(target, ..)| by_client(target))
+        self.rest() && !self.failing.iter().any(|failing| failing.wanted.is_by_client())
+    }
+
+    /// No client reads, but for what is to begin anew: nothing of that is under way, and whoever is next may begin it as well.
+    pub(super) fn rest(&self) -> bool {
+        !self.reading.iter().any(|(_, reading)| reading.wanted.is_by_client())
+            && !self.waiting.iter().any(Wanted::is_by_client)
             && self.ready.is_empty()
+    }
+
+    /// Why reads begin anew, or have just failed.
+    pub(super) fn failing(&self, now: Instant) -> Option<IoError> {
+        let (at, error) = self.failed?;
+        let repeats = || self.reading.iter().any(|(_, reading)| reading.wanted.repeats > 0);
+        (now < at + FAILURE_SHOWN_FOR || !self.failing.is_empty() || repeats()).then_some(error)
+    }
+
+    /// Nobody waits any more for what is under way for these: it is not begun anew.
+    pub(super) fn hang_up(&mut self, ids: &[RequestId]) {
+        for (_, reading) in self.reading.iter_mut() {
+            reading.wanted.hung_up |= matches!(reading.wanted.target, Target::Client(id) if ids.contains(&id));
+        }
+    }
+
+    /// Edges of this task begin anew.
+    pub(super) fn failing_edges_of(&self, task: usize) -> usize {
+        let of_task = |failing: &&Failing| matches!(failing.wanted.target, Target::Edge { task: of, .. } if of == task);
+        self.failing.iter().filter(of_task).count()
+    }
+
+    /// Its write is taken back.
+    pub(super) fn forget_edges_of(&mut self, task: usize) {
+        self.failing.retain(|failing| !matches!(failing.wanted.target, Target::Edge { task: of, .. } if of == task));
     }
 }
 
@@ -176,6 +259,18 @@ fn part_of(range: &core::ops::Range<u64>, block: BlockIndex) -> (u64, u64) {
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
+        let request = match target {
+            Target::Client(id) => Some(id),
+            Target::Edge { task, .. } => Some(self.writes.request_of(task)),
+            Target::Prefetch(_) | Target::Nobody => None,
+        };
+        let asked_at = request.and_then(|id| self.recorder.arrival(id)).unwrap_or(self.now);
+        let gives_up_at = (asked_at + READ_FAILS_AFTER).max(self.now + READ_TRIED_FOR);
+        self.begin_read(Wanted { target, offset, length, gives_up_at, repeats: 0, hung_up: false });
+    }
+
+    fn begin_read(&mut self, wanted: Wanted) {
+        let target = wanted.target;
         let edges_wait = !self.reads.waiting_edges.is_empty();
         let share = match target {
             Target::Edge { .. } if !edges_wait => Share::All,
@@ -186,17 +281,19 @@ impl Volume {
             }
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => Share::Nothing,
         };
-        if !self.try_read(target, offset, length, share) {
-            if let Target::Client(id) = target {
+        if !self.try_read(wanted, share) {
+            if let Target::Client(id) = target
+                && wanted.repeats == 0
+            {
                 self.recorder.waits(id);
             }
-            self.reads.line(target).push_back((target, offset, length));
+            self.reads.line(target).push_back(wanted);
         }
     }
 
     pub(super) fn retry_edge_reads(&mut self) {
-        while let Some(&(target, offset, length)) = self.reads.waiting_edges.front() {
-            if !self.try_read(target, offset, length, Share::All) {
+        while let Some(&wanted) = self.reads.waiting_edges.front() {
+            if !self.try_read(wanted, Share::All) {
                 return;
             }
             self.reads.waiting_edges.pop_front();
@@ -205,28 +302,89 @@ impl Volume {
 
     pub(super) fn retry_waiting_reads(&mut self) {
         while self.reads.waiting_edges.is_empty()
-            && let Some(&(target, offset, length)) = self.reads.waiting.front()
+            && let Some(&wanted) = self.reads.waiting.front()
         {
-            if !self.try_read(target, offset, length, Share::Clients) {
+            if !self.try_read(wanted, Share::Clients) {
                 return;
             }
             self.reads.waiting.pop_front();
-            if let Target::Client(id) = target {
+            if let Target::Client(id) = wanted.target {
                 self.recorder.admitted(id, self.now);
             }
         }
     }
 
     pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
-        self.reads.waiting.retain(|(target, ..)| match target {
-            Target::Client(id) | Target::Prefetch(id) if ids.contains(id) => {
-                self.recorder.forget(*id);
+        let recorder = &mut self.recorder;
+        let mut is_kept = |wanted: &Wanted| match wanted.target {
+            Target::Client(id) | Target::Prefetch(id) if ids.contains(&id) => {
+                recorder.forget(id);
                 false
             }
             Target::Client(_) | Target::Prefetch(_) => true,
             Target::Edge { .. } | Target::Nobody => true,
-        });
+        };
+        self.reads.waiting.retain(&mut is_kept);
+        self.reads.failing.retain(|failing| is_kept(&failing.wanted));
         self.drop_ready_reads(ids);
+    }
+
+    // --- reads that the backing failed to deliver ---
+
+    /// The backing failed to deliver it, and it begins anew in a while. False: it has failed for too long, or nobody waits for it.
+    fn begins_anew(&mut self, wanted: Wanted, error: IoError) -> bool {
+        self.reads.failed = Some((self.now, error));
+        let is_awaited = match wanted.target {
+            _ if self.phase == Phase::Stopping => false,
+            Target::Client(_) => !self.is_mute() && !wanted.hung_up,
+            Target::Edge { task, .. } => self.writes.awaits_edges_of(task),
+            // The read that follows will tell.
+            Target::Prefetch(_) | Target::Nobody => false,
+        };
+        let again_at = self.now + READ_AGAIN_AFTER;
+        if !is_awaited || again_at > wanted.gives_up_at {
+            return false;
+        }
+        self.recorder.counters.repeated_reads += 1;
+        let wanted = Wanted { repeats: wanted.repeats + 1, ..wanted };
+        self.reads.failing.push(Failing { wanted, again_at });
+        true
+    }
+
+    /// What is due begins anew. When the volume is to become quiet nothing does: what waits, and the writes that wait for it, are for
+    /// whoever is next. After a failure of the tier no write needs anything any more, and a stop waits for none of this.
+    pub(super) fn retry_failing_reads(&mut self) {
+        if self.phase == Phase::Stopping {
+            return self.abandon_failing_reads();
+        }
+        let quiesces = self.is_quiescing();
+        let ends_writes = quiesces || self.tier.has_failed();
+        let is_due = |failing: &mut Failing| match failing.wanted.target {
+            Target::Edge { .. } if ends_writes => true,
+            _ => !quiesces && failing.again_at <= self.now,
+        };
+        let due: SmallVec<[Failing; 4]> = self.reads.failing.extract_if(.., is_due).collect();
+        for Failing { wanted, .. } in due {
+            match wanted.target {
+                Target::Edge { task, edge } if ends_writes => self.end_edge(task, edge, Err(RequestError::Io)),
+                _ => self.begin_read(wanted),
+            }
+        }
+    }
+
+    fn abandon_failing_reads(&mut self) {
+        for Failing { wanted, .. } in core::mem::take(&mut self.reads.failing) {
+            match wanted.target {
+                Target::Client(id) | Target::Prefetch(id) => self.answer(id, Err(RequestError::Shutdown)),
+                Target::Edge { task, edge } => self.end_edge(task, edge, Err(RequestError::Shutdown)),
+                Target::Nobody => {}
+            }
+        }
+    }
+
+    pub(super) fn failing_reads_timeout(&self) -> Option<Instant> {
+        let next = self.reads.failing.iter().map(|failing| failing.again_at).min();
+        next.filter(|_| !self.is_quiescing())
     }
 
     /// The whole newest content of a block can be had without any device.
@@ -263,7 +421,8 @@ impl Volume {
     }
 
     /// Begins a read if there are frames for it, and it is not one that must not be shown.
-    fn try_read(&mut self, target: Target, offset: u64, length: u32, share: Share) -> bool {
+    fn try_read(&mut self, wanted: Wanted, share: Share) -> bool {
+        let Wanted { target, offset, length, .. } = wanted;
         let range = offset..offset + u64::from(length);
         let first = BlockIndex::of_byte(offset);
         let planned = self.plan_read(&range);
@@ -281,12 +440,12 @@ impl Volume {
             Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
         };
         let reading = Reading {
-            target,
+            wanted,
             pieces: Pieces::new(),
             checks: Checks::new(),
             shows: planned.shows,
             left: 0,
-            failed: false,
+            failed: None,
             from_memory: false,
         };
         let read = self.reads.reading.insert(reading);
@@ -297,6 +456,9 @@ impl Volume {
             let (from, to) = part_of(&range, block);
             let mut sources: SmallVec<[(SectorMask, Source); 2]> = SmallVec::new();
             for &(mask, how) in plan {
+                if wanted.repeats == 0 {
+                    self.count_source(block, how);
+                }
                 sources.push((mask, self.begin_source(&mut begun, block, how)));
             }
             self.push_pieces(&mut pieces, &sources, from, to);
@@ -307,7 +469,7 @@ impl Volume {
         reading.pieces = pieces;
         reading.checks = checks;
         reading.left = left;
-        reading.from_memory = left == 0;
+        reading.from_memory = left == 0 && wanted.repeats == 0;
         if left == 0 {
             self.end_read(read);
         }
@@ -361,26 +523,30 @@ impl Volume {
         fits
     }
 
+    /// Where a piece of a block was found, or not, when it was first looked for.
+    fn count_source(&mut self, block: BlockIndex, how: Plan) {
+        let is_clean = self.index.is_clean(block);
+        let counters = &mut self.recorder.counters;
+        match how {
+            Plan::Zero => counters.read_blocks_of_zeros += 1,
+            Plan::Memory(_) if is_clean => counters.read_blocks_from_cache += 1,
+            Plan::Memory(_) | Plan::Load(_) => counters.read_blocks_from_log += 1,
+            // Counted when it is clear who is asked.
+            Plan::Backing => {}
+        }
+    }
+
     /// Begins to bring a piece of a block to where the read finds it; a frame comes pinned.
     fn begin_source(&mut self, begun: &mut Begun, block: BlockIndex, how: Plan) -> Source {
         match how {
-            Plan::Zero => {
-                self.recorder.counters.read_blocks_of_zeros += 1;
-                Source::Zero
-            }
+            Plan::Zero => Source::Zero,
             Plan::Memory(frame) => {
-                if self.index.is_clean(block) {
-                    self.recorder.counters.read_blocks_from_cache += 1;
-                } else {
-                    self.recorder.counters.read_blocks_from_log += 1;
-                }
                 if let Target::Client(_) = begun.target {
                     self.pool.touch(frame);
                 }
                 Source::Frame(frame, 0)
             }
             Plan::Load(id) => {
-                self.recorder.counters.read_blocks_from_log += 1;
                 begun.left += 1;
                 let frame = self.load_record(begun.read, id);
                 if let Target::Edge { .. } = begun.target {
@@ -481,16 +647,19 @@ impl Volume {
 
     fn fill_from_backing(&mut self, fill: Fill) {
         let (at, frames) = (fill.first, fill.frames.clone());
+        let repeats = self.reads.reading[fill.read].wanted.repeats;
         let fill = self.reads.fills.insert(fill);
         let op = self.begin_op(Op::ReadBacking { fill });
         self.recorder.counters.backing_reads += 1;
-        self.recorder.counters.read_blocks_from_backing += frames.len() as u64;
+        if repeats == 0 {
+            self.recorder.counters.read_blocks_from_backing += frames.len() as u64;
+        }
         self.effects.push_back(Effect::BackingRead { op, at, frames });
     }
 
     /// The former owner has answered, or is not waited for: what it has not sent is read from the backing.
     pub(super) fn end_asked(&mut self, fill: Fill, there: &[bool]) {
-        if let Target::Client(_) = self.reads.reading[fill.read].target {
+        if let Target::Client(_) = self.reads.reading[fill.read].wanted.target {
             self.recorder.seen.reads.network.record(self.now - fill.begun);
         }
         let has = |at: usize| there.get(at).copied().unwrap_or(false);
@@ -547,12 +716,12 @@ impl Volume {
         } else {
             self.pool.release(frame);
         }
-        self.end_part(read, failed);
+        self.end_part(read, failed.map(|_| ReadFailure::Tier));
     }
 
     /// A block has come from flash.
     pub(super) fn note_tier_read(&mut self, read: usize, took: Duration) {
-        if let Target::Client(_) = self.reads.reading[read].target {
+        if let Target::Client(_) = self.reads.reading[read].wanted.target {
             self.recorder.seen.reads.local.record(took);
         }
     }
@@ -560,14 +729,14 @@ impl Volume {
     pub(super) fn on_backing_read(&mut self, fill: usize, took: Duration, failed: Option<IoError>) {
         let fill = self.reads.fills.remove(fill);
         let seen = &mut self.recorder.seen;
-        match (failed, self.reads.reading[fill.read].target) {
+        match (failed, self.reads.reading[fill.read].wanted.target) {
             (Some(_), _) => self.recorder.counters.backing_errors += 1,
             (None, Target::Client(_)) => seen.reads.backing.record(took),
             (None, Target::Edge { .. }) => seen.writes.backing.record(took),
             (None, Target::Prefetch(_) | Target::Nobody) => {}
         }
         self.settle_fill(&fill, failed.is_none());
-        self.end_part(fill.read, failed);
+        self.end_part(fill.read, failed.map(ReadFailure::Backing));
     }
 
     /// What has come is cached, unless it is not the newest any more.
@@ -586,9 +755,11 @@ impl Volume {
         }
     }
 
-    fn end_part(&mut self, read: usize, failed: Option<IoError>) {
+    fn end_part(&mut self, read: usize, failed: Option<ReadFailure>) {
         let reading = &mut self.reads.reading[read];
-        reading.failed |= failed.is_some();
+        if !matches!(reading.failed, Some(ReadFailure::Tier)) {
+            reading.failed = failed.or(reading.failed);
+        }
         reading.left -= 1;
         if reading.left == 0 {
             self.end_read(read);
@@ -596,13 +767,24 @@ impl Volume {
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { target, pieces, checks, shows, failed, from_memory, .. } = self.reads.reading.remove(read);
-        match target {
+        let Reading { wanted, pieces, checks, shows, failed, from_memory, .. } = self.reads.reading.remove(read);
+        if let Some(ReadFailure::Backing(error)) = failed
+            && self.begins_anew(wanted, error)
+        {
+            return self.unpin_pieces(&pieces);
+        }
+        let failed = failed.is_some();
+        match wanted.target {
             Target::Client(id) if self.is_mute() => {
                 self.recorder.forget(id);
                 self.unpin_pieces(&pieces);
             }
-            Target::Client(id) if !failed => self.answer_read(id, pieces, shows, from_memory),
+            Target::Client(id) if !failed => {
+                if wanted.repeats > 0 {
+                    self.recorder.read_waited(Duration(READ_AGAIN_AFTER.0 * u64::from(wanted.repeats)));
+                }
+                self.answer_read(id, pieces, shows, from_memory);
+            }
             Target::Client(id) => {
                 self.unpin_pieces(&pieces);
                 self.answer(id, Err(RequestError::Io));
@@ -626,8 +808,9 @@ impl Volume {
 
     /// A stop does not wait for a backing that does not answer.
     pub(super) fn abandon_reads(&mut self) {
-        let reading = self.reads.reading.iter_mut().map(|(_, reading)| &mut reading.target);
-        let waiting = self.reads.waiting.iter_mut().map(|(target, ..)| target);
+        self.abandon_failing_reads();
+        let reading = self.reads.reading.iter_mut().map(|(_, reading)| &mut reading.wanted.target);
+        let waiting = self.reads.waiting.iter_mut().map(|wanted| &mut wanted.target);
         let mut open: SmallVec<[RequestId; 4]> = SmallVec::new();
         for target in reading.chain(waiting) {
             if let Target::Client(id) | Target::Prefetch(id) = *target {

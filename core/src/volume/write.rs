@@ -43,6 +43,8 @@ struct Task {
     failed: Option<RequestError>,
     /// Answered already, by a stop that did not wait for it.
     abandoned: bool,
+    /// Its client has hung up: it is executed if nothing fails, and not tried again.
+    hung_up: bool,
 }
 
 /// See the module.
@@ -74,6 +76,17 @@ impl Writes {
     /// The request that is admitted next.
     pub(super) fn first_waiting(&self) -> Option<&Request> {
         self.waiting.front().map(|(_, request)| request)
+    }
+
+    /// Its client waits for what its edges cover.
+    pub(super) fn awaits_edges_of(&self, task: usize) -> bool {
+        let task = &self.tasks[task];
+        !task.abandoned && !task.hung_up
+    }
+
+    /// Whose edges they are.
+    pub(super) fn request_of(&self, task: usize) -> RequestId {
+        self.tasks[task].id
     }
 
     /// Nobody waits for anything on its way into the log.
@@ -178,6 +191,8 @@ impl Volume {
         for (_, request) in self.take_back(ids) {
             self.release_payload(request);
         }
+        self.reads.hang_up(ids);
+        self.writes.tasks.iter_mut().for_each(|(_, task)| task.hung_up |= ids.contains(&task.id));
     }
 
     /// Takes back those of these requests that wait and have had no effect: of the others nobody can say any more what
@@ -201,8 +216,56 @@ impl Volume {
             }
             *queue = kept;
         }
+        self.take_back_failing(ids, &mut taken);
         self.drop_waiting_reads(ids);
         taken
+    }
+
+    /// Writes of these whose edges wait until the backing is asked once more: nothing of them is under way.
+    fn take_back_failing(&mut self, ids: &[RequestId], taken: &mut Vec<(RequestId, Request)>) {
+        let rests = |(at, task): (usize, &mut Task)| {
+            let open = task.edges.iter().filter(|edge| !edge.ended).count();
+            let rests = !task.abandoned && ids.contains(&task.id) && open == self.reads.failing_edges_of(at);
+            rests.then_some(at)
+        };
+        let resting: SmallVec<[usize; 4]> = self.writes.tasks.iter_mut().filter_map(rests).collect();
+        for at in &resting {
+            self.reads.forget_edges_of(*at);
+            let Task { id, request, edges, .. } = self.writes.tasks.remove(*at);
+            self.release_bases(&edges);
+            self.release_zeroed(&request, &edges);
+            self.recorder.forget(id);
+            taken.push((id, request));
+        }
+        if !resting.is_empty() {
+            self.unlock();
+        }
+    }
+
+    /// The payload is again what its client has sent, with zeros around it, as its checksums say.
+    fn unmerge(&mut self, request: &Request, edges: &[Edge]) {
+        if !matches!(request, Request::Write { .. }) {
+            return;
+        }
+        for edge in edges.iter().filter(|edge| edge.checksum.is_some()) {
+            for (start, end) in [(0, edge.from), (edge.to, BLOCK_BYTES as u16)] {
+                if start < end {
+                    let (source, target) = (Source::Zero, edge.frame);
+                    self.effects.push_back(Effect::Copy { source, target, start, length: end - start });
+                }
+            }
+        }
+    }
+
+    fn release_bases(&mut self, edges: &[Edge]) {
+        edges.iter().filter_map(|edge| edge.base).for_each(|base| self.pool.release(base));
+    }
+
+    /// A request that zeroes has frames of its own for its edges, which go where it does not enter the log.
+    fn release_zeroed(&mut self, request: &Request, edges: &[Edge]) {
+        if matches!(request, Request::Zero { .. }) {
+            edges.iter().for_each(|edge| self.pool.release(edge.frame));
+        }
     }
 
     fn flush(&mut self, id: RequestId) {
@@ -288,6 +351,9 @@ impl Volume {
     }
 
     pub(super) fn admit_waiting(&mut self) {
+        if self.tier.has_failed() {
+            return self.refuse_waiting(RequestError::Io);
+        }
         if self.is_quiescing() && !self.replication.own_role.is_stepping_down() {
             return self.keep_waiting();
         }
@@ -402,7 +468,14 @@ impl Volume {
             });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
-        let task = self.writes.tasks.insert(Task { id, request, edges: task_edges, failed: None, abandoned: false });
+        let task = self.writes.tasks.insert(Task {
+            id,
+            request,
+            edges: task_edges,
+            failed: None,
+            abandoned: false,
+            hung_up: false,
+        });
         for (edge, block) in blocks.into_iter().enumerate() {
             let length = self.block_bytes(block) as u32;
             self.read(Target::Edge { task, edge }, block.byte(), length);
@@ -492,22 +565,21 @@ impl Volume {
         if !entry.edges.iter().all(|edge| edge.ended) {
             return;
         }
-        let Task { id, request, edges, failed, abandoned } = self.writes.tasks.remove(task);
-        for edge in &edges {
-            if let Some(base) = edge.base {
-                self.pool.release(base);
-            }
-        }
+        let Task { id, request, edges, failed, abandoned, hung_up } = self.writes.tasks.remove(task);
+        self.release_bases(&edges);
         let failed = if self.tier.has_failed() { Some(RequestError::Io) } else { failed };
+        let quiesces = self.is_quiescing() && !self.replication.own_role.is_stepping_down();
+        let keeps = quiesces && self.phase == Phase::Serving && !self.tier.has_failed() && !abandoned && !hung_up;
         if failed.is_none() && !abandoned {
             self.accept(id, request, &edges);
         } else {
-            if matches!(request, Request::Zero { .. }) {
-                for edge in &edges {
-                    self.pool.release(edge.frame);
-                }
-            }
+            self.release_zeroed(&request, &edges);
             match failed {
+                // Nothing of it is in the log, and whoever is next may do better.
+                Some(_) if keeps => {
+                    self.unmerge(&request, &edges);
+                    self.replication.agreement.keep_request(id, request);
+                }
                 Some(error) if !abandoned => self.refuse(id, request, error),
                 Some(_) | None => self.release_payload(request),
             }
@@ -516,16 +588,20 @@ impl Volume {
     }
 
     fn retry_behind_locks(&mut self) {
-        for _ in 0..self.writes.behind_locks.len() {
-            let (id, request) = self.writes.behind_locks.pop_front().expect("counted");
-            if self.tier.has_failed() || self.phase != Phase::Serving && self.phase != Phase::Stopping {
+        if self.tier.has_failed() || self.phase != Phase::Serving && self.phase != Phase::Stopping {
+            for (id, request) in core::mem::take(&mut self.writes.behind_locks) {
                 self.refuse(id, request, RequestError::Io);
-            } else {
-                // Room was granted when it was admitted; others may have used it since.
-                self.writes.waiting.push_front((id, request));
             }
         }
+        self.unlock();
         self.admit_waiting();
+    }
+
+    /// What waited for a lock is admitted anew: room was granted before, and others may have used it since.
+    fn unlock(&mut self) {
+        while let Some(locked) = self.writes.behind_locks.pop_back() {
+            self.writes.waiting.push_front(locked);
+        }
     }
 
     // --- into the log ---

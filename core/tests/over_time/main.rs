@@ -2,6 +2,7 @@
 
 mod depth;
 mod drain_limit;
+mod failing_reads;
 mod fairness;
 mod flash_log;
 mod journal_pieces;

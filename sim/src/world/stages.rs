@@ -5,6 +5,8 @@ use forebay_core::ownership::Command;
 
 /// Everything must be answered and destaged within this of virtual time once faults have stopped.
 const HEALING_MAX: Duration = Duration::from_secs(1_800);
+/// After a failure of the tier everything is answered within this, once faults have stopped.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// Faults end early when nothing was answered for so long.
 const STANDSTILL_MAX: Duration = Duration::from_secs(600);
 /// A release that was refused is asked for again.
@@ -76,12 +78,14 @@ impl World {
                 }
                 let failed = |v: &Volume| v.status(self.clock()).reason == Reason::TierError;
                 if self.node.serving && self.node.volume.as_ref().is_some_and(failed) && self.node.ops.is_empty() {
-                    // A failed tier stays failed until the operator starts the volume again.
-                    assert!(
-                        self.node.open.values().all(|o| o.hung_up),
-                        "a failed tier leaves requests without an answer"
-                    );
-                    self.crash_now(Crash::ProcessKilled);
+                    // A failed tier stays failed until the operator starts the volume again. Reads that the backing had failed to
+                    // deliver may be about to begin anew.
+                    if self.node.open.values().all(|o| o.hung_up) {
+                        self.crash_now(Crash::ProcessKilled);
+                    } else {
+                        let waited = self.now - self.healing_since;
+                        assert!(waited < ANSWERED_WITHIN, "a failed tier leaves requests without an answer");
+                    }
                 } else if self.audit.is_none() && self.at_rest() {
                     self.at_rest_checks();
                     self.stage = Stage::LastAudit;
