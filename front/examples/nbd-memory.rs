@@ -117,6 +117,7 @@ impl Client {
             }
             Client::Greeting { greeter, .. } => {
                 return match greeter.advance(exports) {
+                    Greeting::AwaitsExport(_) => unreachable!("the export is there from the start"),
                     Greeting::WaitsReadable(greeter) => Some(Client::Greeting { greeter, writable: false }),
                     Greeting::WaitsWritable(greeter) => Some(Client::Greeting { greeter, writable: true }),
                     Greeting::Ready(channel, negotiated) => {

@@ -135,7 +135,7 @@ async fn serve(config: Config) -> Result<bool> {
         opened = opening => opened?,
         _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
     }
-    let_clients_in(&handles[0], nbd, tls, config.listen.connections_max).await;
+    let_clients_in(&node, &handles[0], nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
     announce(&node, &config, &api_path, at).await;
@@ -158,11 +158,15 @@ async fn serve(config: Config) -> Result<bool> {
 }
 
 async fn let_clients_in(
+    node: &Node,
     shard: &ShardHandle,
     nbd: Vec<(NbdAddress, OwnedFd)>,
     tls: Option<TlsServer>,
     connections_max: u32,
 ) {
+    if let Some(cluster) = node.cluster() {
+        cluster.look_first().await;
+    }
     // What was said of the start is there before anybody can ask, as far as it can be written. Nobody else waits for that.
     let _ = tokio::task::spawn_blocking(log::flush).await;
     for (address, socket) in nbd {

@@ -5,7 +5,7 @@
 use forebay_tests::cluster::{Cluster, NAMES, PATIENCE};
 use forebay_tests::harness::require_tool;
 use forebay_tests::nbd::{Client, Target};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -244,4 +244,32 @@ fn a_forwarded_client_outlives_the_link_that_its_requests_go_by() {
     assert_eq!(cluster.show(0)["cluster"]["term"], term, "the owner is the same");
     cluster.every_acknowledged_write_is_at(0);
     cluster.every_acknowledged_write_is_at(third);
+}
+
+/// "No export" to whoever asks first is what some clients never ask again after.
+#[test]
+fn a_client_that_comes_while_its_node_starts_waits_for_the_volume() {
+    let Some(mut cluster) = Cluster::new("forwarding-start", 3) else { return };
+    cluster.serve_with_a_copy("memory");
+    let (third, _) = outsider(&cluster);
+    wait_for_export(&cluster, third);
+    let target = cluster.target(third);
+    for _ in 0..3 {
+        cluster.kill(third);
+        cluster.launch(third);
+        let mut client = loop {
+            match Client::connect(&target) {
+                Ok(client) => break client,
+                // It does not listen yet.
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(e) => panic!("a client is turned away by a node that starts: {e}"),
+            }
+        };
+        client.read(0, &mut [0; 4096]).unwrap().unwrap();
+    }
+    let unknown = Target { export: "nothing".into(), ..target };
+    let refused = Client::connect(&unknown).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("no export of this name"), "{refused}");
 }

@@ -4,7 +4,7 @@
 //! of the time that it has.
 //!
 //! Answers are sent before more is received, so that a client that does not read gets no more of them. A client that
-//! is not through after [`super::handshake::HANDSHAKE_MAX`] is dropped by the caller.
+//! is not through after [`super::handshake::HANDSHAKE_MAX`] is dropped by the caller, unless it waits for an export.
 
 use super::channel::Channel;
 use super::handshake::{Exports, Handshake, Negotiated, Outcome};
@@ -29,6 +29,8 @@ pub struct Greeter {
     handshake: Handshake,
     unsent: Vec<u8>,
     unsent_at: usize,
+    /// The client has asked for what cannot be entered yet.
+    awaits_export: bool,
     end: Option<End>,
 }
 
@@ -44,6 +46,8 @@ pub enum Greeting {
     WaitsReadable(Greeter),
     /// Call again when the socket is writable.
     WaitsWritable(Greeter),
+    /// Call again in a while: the export that the client asks for cannot be entered yet.
+    AwaitsExport(Greeter),
     /// The transmission phase begins.
     Ready(Channel, Box<Negotiated>),
     /// Over; the text says why.
@@ -66,6 +70,7 @@ impl Greeter {
             handshake,
             unsent,
             unsent_at: 0,
+            awaits_export: false,
             end: None,
         }
     }
@@ -82,8 +87,14 @@ impl Greeter {
 
     /// Greets to the end, blocking: for servers of one client.
     pub fn finish(mut self, exports: &dyn Exports) -> io::Result<(Channel, Box<Negotiated>)> {
+        const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
         loop {
             let writable = match self.advance(exports) {
+                Greeting::AwaitsExport(greeter) => {
+                    std::thread::sleep(LOOK_AGAIN);
+                    self = greeter;
+                    continue;
+                }
                 Greeting::WaitsReadable(greeter) => {
                     self = greeter;
                     false
@@ -132,7 +143,10 @@ impl Greeter {
                 }
                 None => {}
             }
+            // What was asked is asked again.
+            let asked_again = std::mem::take(&mut self.awaits_export);
             let got = match self.channel.receive(&mut buffer) {
+                Moved::WouldBlock if asked_again => 0,
                 Moved::Bytes(0) => return Greeting::Closed("the client hung up during the handshake"),
                 Moved::Bytes(got) => got,
                 Moved::WouldBlock if self.channel.has_unsent() => return Greeting::WaitsWritable(self),
@@ -143,10 +157,18 @@ impl Greeter {
             let client = self.client.get_or_insert_with(|| certificate::client(&self.channel));
             self.end = match self.handshake.feed(&buffer[..got], client, exports, &mut self.unsent) {
                 Outcome::Continue => None,
+                Outcome::Await => {
+                    self.awaits_export = true;
+                    None
+                }
                 Outcome::StartTls => Some(End::StartTls),
                 Outcome::Ready(negotiated) => Some(End::Ready(negotiated)),
                 Outcome::Close(why) => Some(End::Close(why)),
             };
+            // What was answered before is not kept back meanwhile; a client that does not take it is waited for as usual.
+            if self.awaits_export && self.unsent.is_empty() && !self.channel.has_unsent() {
+                return Greeting::AwaitsExport(self);
+            }
         }
     }
 }

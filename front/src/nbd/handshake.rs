@@ -2,7 +2,8 @@
 //!
 //! Nothing of a volume is touched before negotiation has ended, so that an unknown client costs a small buffer and no
 //! more. Every length is bounded before it takes memory, the number of options as well. The time is the caller's: it
-//! closes a connection that has not ended its handshake within [`HANDSHAKE_MAX`].
+//! closes a connection that has not ended its handshake within [`HANDSHAKE_MAX`], and gives more to one that waits for an
+//! export which cannot be entered yet ([`Outcome::Await`]).
 //!
 //! ```text
 //! greeting -> [client flags] -> [option]* -> Negotiated
@@ -49,6 +50,10 @@ pub trait Exports {
     fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo>;
     /// Names of all exports that the client may use, with their descriptions.
     fn list(&self, client: &Client) -> Vec<(String, String)>;
+    /// There is an export of this name that the client may use, and it cannot be entered yet: who asks for it waits.
+    fn awaits(&self, _client: &Client, _name: &str) -> bool {
+        false
+    }
     /// The client enters an export that it has found, unless there is a reason against it, which it is told.
     fn admit(&self, _client: &Client) -> Result<(), String> {
         Ok(())
@@ -84,6 +89,10 @@ impl Seen<'_> {
     fn admit(&self) -> Result<(), String> {
         self.exports.admit(self.client)
     }
+
+    fn awaits(&self, name: &str) -> bool {
+        self.exports.awaits(self.client, name)
+    }
 }
 
 /// What negotiation ended with.
@@ -106,6 +115,8 @@ pub struct Negotiated {
 pub enum Outcome {
     /// More bytes are needed.
     Continue,
+    /// The client has asked for an export that cannot be entered yet: to be fed again, with nothing or more, in a while.
+    Await,
     /// Send the answers; then TLS begins, and [`Handshake::encrypted`] goes on with what comes through it.
     StartTls,
     /// The transmission phase begins once the answers have been sent.
@@ -242,22 +253,9 @@ impl Handshake {
                     if !fixed && option != OptionKind::ExportName {
                         break Outcome::Close("the client without fixed newstyle sent another option than EXPORT_NAME");
                     }
-                    match self.on_option(option, &payload, no_zeroes, exports, out) {
-                        Step::Next => {}
-                        Step::Close(reason) => break Outcome::Close(reason),
-                        Step::StartTls if at < self.input.len() => {
-                            break Outcome::Close("the client sent bytes in the clear behind STARTTLS");
-                        }
-                        Step::StartTls => break Outcome::StartTls,
-                        Step::Enter(export, contexts) => {
-                            break Outcome::Ready(Box::new(Negotiated {
-                                client: client.clone(),
-                                export,
-                                framing: self.framing,
-                                contexts,
-                                leftover: self.input[at..].to_vec(),
-                            }));
-                        }
+                    let step = self.on_option(option, &payload, no_zeroes, exports, out);
+                    if let Some(outcome) = self.take_step(step, whole, &mut at, client) {
+                        break outcome;
                     }
                     if out.len() > ANSWER_BYTES_MAX {
                         break Outcome::Close("the client asks for answers faster than it reads them");
@@ -267,13 +265,41 @@ impl Handshake {
             }
         };
         match &outcome {
-            Outcome::Continue | Outcome::StartTls => drop(self.input.drain(..at)),
+            Outcome::Continue | Outcome::Await | Outcome::StartTls => drop(self.input.drain(..at)),
             Outcome::Ready(_) | Outcome::Close(_) => {
                 self.phase = Phase::Ended;
                 self.input = Vec::new();
             }
         }
         outcome
+    }
+
+    /// What comes of an option that takes so many bytes before `at`; none: the next one.
+    fn take_step(&mut self, step: Step, whole: usize, at: &mut usize, client: &Client) -> Option<Outcome> {
+        Some(match step {
+            Step::Next => return None,
+            Step::Await => {
+                *at -= whole;
+                self.options -= 1;
+                match self.input.len() - *at > whole + OPTION_PAYLOAD_BYTES_MAX {
+                    // Who waits for an answer has nothing more to say.
+                    true => Outcome::Close("the client sent much more while it waits for its export"),
+                    false => Outcome::Await,
+                }
+            }
+            Step::Close(reason) => Outcome::Close(reason),
+            Step::StartTls if *at < self.input.len() => {
+                Outcome::Close("the client sent bytes in the clear behind STARTTLS")
+            }
+            Step::StartTls => Outcome::StartTls,
+            Step::Enter(export, contexts) => Outcome::Ready(Box::new(Negotiated {
+                client: client.clone(),
+                export,
+                framing: self.framing,
+                contexts,
+                leftover: self.input[*at..].to_vec(),
+            })),
+        })
     }
 
     /// What becomes of an option in the clear where TLS is required.
@@ -322,28 +348,7 @@ impl Handshake {
             OptionKind::ExportName if self.framing == Framing::Extended => {
                 Step::Close("the client chose extended headers and then EXPORT_NAME, which has none")
             }
-            OptionKind::ExportName => {
-                // The option has no error reply: whoever asks for nonsense is closed.
-                if payload.len() > STRING_BYTES_MAX {
-                    return Step::Close("the client sent an export name longer than 4096 bytes");
-                }
-                let Ok(name) = core::str::from_utf8(payload) else {
-                    return Step::Close("the client sent an export name that is not UTF-8");
-                };
-                let Some(export) = exports.lookup(name) else {
-                    return Step::Close("the client asked for an export that does not exist");
-                };
-                if exports.admit().is_err() {
-                    return Step::Close("the client is not let in");
-                }
-                out.extend_from_slice(&export.size_bytes.to_be_bytes());
-                let contexts = self.contexts_for(name);
-                out.extend_from_slice(&transmission_flags(&export, self.framing, contexts).to_be_bytes());
-                if !no_zeroes {
-                    out.extend_from_slice(&[0; 124]);
-                }
-                Step::Enter(export, contexts)
-            }
+            OptionKind::ExportName => self.on_export_name(payload, no_zeroes, exports, out),
             OptionKind::Abort => {
                 put_option_reply(out, option, OptionReply::Ack, b"");
                 Step::Close("the client aborted the negotiation")
@@ -371,10 +376,7 @@ impl Handshake {
                 self.on_framing(option, payload, Framing::Extended, out);
                 Step::Next
             }
-            OptionKind::ListMetaContext | OptionKind::SetMetaContext => {
-                self.on_contexts(option, payload, exports, out);
-                Step::Next
-            }
+            OptionKind::ListMetaContext | OptionKind::SetMetaContext => self.on_contexts(option, payload, exports, out),
             OptionKind::StartTls => {
                 let (reply, text) = match self.encryption {
                     Encryption::Active => (OptionReply::ErrInvalid, &b"TLS is there already"[..]),
@@ -388,6 +390,32 @@ impl Handshake {
                 Step::Next
             }
         }
+    }
+
+    fn on_export_name(&mut self, payload: &[u8], no_zeroes: bool, exports: &Seen<'_>, out: &mut Vec<u8>) -> Step {
+        // The option has no error reply: whoever asks for nonsense is closed.
+        if payload.len() > STRING_BYTES_MAX {
+            return Step::Close("the client sent an export name longer than 4096 bytes");
+        }
+        let Ok(name) = core::str::from_utf8(payload) else {
+            return Step::Close("the client sent an export name that is not UTF-8");
+        };
+        let Some(export) = exports.lookup(name) else {
+            if exports.awaits(name) {
+                return Step::Await;
+            }
+            return Step::Close("the client asked for an export that does not exist");
+        };
+        if exports.admit().is_err() {
+            return Step::Close("the client is not let in");
+        }
+        out.extend_from_slice(&export.size_bytes.to_be_bytes());
+        let contexts = self.contexts_for(name);
+        out.extend_from_slice(&transmission_flags(&export, self.framing, contexts).to_be_bytes());
+        if !no_zeroes {
+            out.extend_from_slice(&[0; 124]);
+        }
+        Step::Enter(export, contexts)
     }
 
     fn on_framing(&mut self, option: OptionKind, payload: &[u8], framing: Framing, out: &mut Vec<u8>) {
@@ -411,6 +439,9 @@ impl Handshake {
             }
         };
         let Some(export) = exports.lookup(query.name) else {
+            if exports.awaits(query.name) {
+                return Step::Await;
+            }
             put_option_reply(out, option, OptionReply::ErrUnknown, b"no export of this name");
             return Step::Next;
         };
@@ -444,7 +475,7 @@ impl Handshake {
         Step::Next
     }
 
-    fn on_contexts(&mut self, option: OptionKind, payload: &[u8], exports: &Seen<'_>, out: &mut Vec<u8>) {
+    fn on_contexts(&mut self, option: OptionKind, payload: &[u8], exports: &Seen<'_>, out: &mut Vec<u8>) -> Step {
         let set = option == OptionKind::SetMetaContext;
         if set {
             // A new selection replaces the old one even where it fails.
@@ -452,15 +483,21 @@ impl Handshake {
         }
         if !self.framing.has_chunks() {
             put_option_reply(out, option, OptionReply::ErrInvalid, b"negotiate structured replies first");
-            return;
+            return Step::Next;
         }
         let query = match ContextQuery::decode(payload) {
             Ok(query) => query,
-            Err(why) => return refuse(option, why, out),
+            Err(why) => {
+                refuse(option, why, out);
+                return Step::Next;
+            }
         };
         if exports.lookup(query.name).is_none() {
+            if exports.awaits(query.name) {
+                return Step::Await;
+            }
             put_option_reply(out, option, OptionReply::ErrUnknown, b"no export of this name");
-            return;
+            return Step::Next;
         }
         let mut chosen = ContextSet::default();
         for context in Context::ALL {
@@ -479,6 +516,7 @@ impl Handshake {
         if set {
             self.contexts = Some((query.name.to_string(), chosen));
         }
+        Step::Next
     }
 
     fn contexts_for(&self, name: &str) -> ContextSet {
@@ -491,6 +529,7 @@ impl Handshake {
 
 enum Step {
     Next,
+    Await,
     StartTls,
     Close(&'static str),
     Enter(ExportInfo, ContextSet),

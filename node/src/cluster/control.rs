@@ -523,7 +523,7 @@ impl Cluster {
         loop {
             match watch.next().await {
                 Hint::Record(volume) => self.notify(volume, Event::RecordChanged),
-                Hint::Definition(_) => self.refresh_definitions().await,
+                Hint::Definition(_) => drop(self.refresh_definitions().await),
                 Hint::Nodes => self.refresh_nodes().await,
                 Hint::Told => self.poll_owners().await,
                 Hint::Call => self.take_requests::<Call>().await,
@@ -585,19 +585,20 @@ impl Cluster {
         Some(PeerNode { node: entry.node(), name, pairs: self.links.iter().enumerate().filter_map(pair).collect() })
     }
 
-    pub(super) async fn refresh_definitions(self: &Arc<Cluster>) {
+    /// Takes up what the cluster has now. False: it could not be read, and is soon looked at again.
+    pub(super) async fn refresh_definitions(self: &Arc<Cluster>) -> bool {
         let _admin = self.admin.lock().await;
         // What is not known now is asked for again soon.
         let Ok((definitions, is_whole)) = self.coordinator.usable_definitions().await else {
             self.look_again.notify_one();
-            return;
+            return false;
         };
         if !self.end_deleted(&definitions).await {
             self.look_again.notify_one();
         }
         let Ok(words) = self.coordinator.clients_words().await else {
             self.look_again.notify_one();
-            return;
+            return false;
         };
         self.place.pins.begin_look();
         let mut refused = Vec::new();
@@ -622,6 +623,7 @@ impl Cluster {
         }
         self.place.pins.end_look(is_whole);
         self.show_refused(refused);
+        true
     }
 
     /// A volume of which something else may be asked now. If it is new: it is to be taken up; and what of it is not used, and why. `Err`: it
@@ -659,6 +661,7 @@ impl Cluster {
             }
         };
         self.directory.let_in(&definition.name, definition.common.clients.clone());
+        self.directory.expect(&definition.name);
         if before.as_ref().is_none_or(|before| before.address != definition.address) {
             self.addresses.define(volume, &definition.name, definition.address.as_ref());
         }

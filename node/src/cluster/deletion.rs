@@ -426,6 +426,9 @@ impl Cluster {
     /// Whether nothing of it is left here.
     async fn end_volume(&self, volume: VolumeId) -> bool {
         let known = self.known().remove(&volume);
+        if let Some(known) = &known {
+            self.directory.expect_no_more(&known.definition.name);
+        }
         self.end_data_path(volume).await;
         let place = self.place.clone();
         let removed = tokio::task::spawn_blocking(move || place.remove_tiers(volume)).await;

@@ -53,6 +53,10 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Between two attempts at a coordinator that does not answer.
 const RETRY: Time = Time::from_secs(1);
+/// Clients are let in after so long, though it is not known yet which volumes the cluster has.
+const FIRST_LOOK_MAX: Time = Time::from_secs(5);
+/// Between two looks, as long as none has succeeded.
+const FIRST_LOOK_AGAIN: Time = Time::from_millis(200);
 
 /// What the daemon has by then, and lends to the volumes of the cluster.
 pub struct Lent {
@@ -138,6 +142,18 @@ impl Cluster {
         });
         cluster.begin(all, asked, entry);
         Ok(cluster)
+    }
+
+    /// Before clients are let in: who asks for a volume of the cluster is to wait for it, and not to be told that there is none.
+    pub async fn look_first(self: &Arc<Cluster>) {
+        let (cluster, begun) = (self.clone(), std::time::Instant::now());
+        let look = async move {
+            while !cluster.refresh_definitions().await && begun.elapsed() < FIRST_LOOK_MAX {
+                tokio::time::sleep(FIRST_LOOK_AGAIN).await;
+            }
+        };
+        // A look goes on where it takes longer: what it has begun is not broken off.
+        let _ = tokio::time::timeout(FIRST_LOOK_MAX, tokio::spawn(look)).await;
     }
 
     /// What this node does from now on, each in a task of its own.

@@ -7,7 +7,7 @@ use forebay_api::config::certificates::Clients;
 use forebay_api::record::VolumeId;
 use forebay_core::roles::Client;
 use forebay_front::nbd::handshake::{ExportInfo, Exports};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{OnceLock, RwLock};
 
 /// A volume that NBD clients can choose.
@@ -43,6 +43,8 @@ pub struct Directory {
     exports: RwLock<Vec<Export>>,
     /// The volume that is to be the default one, while it could not be opened: who names no export gets none, and not another volume.
     awaited: RwLock<Option<String>>,
+    /// Volumes of the cluster: one that has no export now will have one, as soon as it is known who serves it.
+    expected: RwLock<HashSet<String>>,
     /// Who may use them, by name. It is said before an export is first there, and outlasts changes of who serves it.
     clients: RwLock<HashMap<String, Clients>>,
     shards: OnceLock<Vec<ShardHandle>>,
@@ -133,6 +135,16 @@ impl Directory {
         exports.retain(|export| export.name != name);
     }
 
+    /// The cluster has a volume of this name: who asks for it before it has an export waits.
+    pub fn expect(&self, name: &str) {
+        self.expected.write().expect("nobody panics while holding it").insert(name.to_owned());
+    }
+
+    /// It is no more.
+    pub fn expect_no_more(&self, name: &str) {
+        self.expected.write().expect("nobody panics while holding it").remove(name);
+    }
+
     /// Takes an export away: no new client can choose it.
     pub fn remove(&self, name: &str) {
         self.awaited.write().expect("nobody panics while holding it").take_if(|awaited| *awaited == name);
@@ -165,6 +177,17 @@ impl Directory {
 }
 
 impl Exports for Directory {
+    fn awaits(&self, client: &Client, name: &str) -> bool {
+        let expected = self.expected.read().expect("nobody panics while holding it");
+        if !name.is_empty() {
+            return expected.contains(name) && self.admits(client, name);
+        }
+        // Which one is the default is known when the first is there.
+        let is_open = self.awaited.read().expect("nobody panics while holding it").is_none()
+            && self.exports.read().expect("nobody panics while holding it").is_empty();
+        is_open && expected.iter().any(|name| self.admits(client, name))
+    }
+
     fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
         self.find(name).filter(|export| self.admits(client, &export.name)).map(|export| ExportInfo {
             name: export.name,
@@ -225,6 +248,22 @@ mod tests {
         directory.remove("a");
         directory.put(export("a"));
         assert!(!directory.admits(&vm2, "a") && directory.admits(&vm1, "a"));
+    }
+
+    #[test]
+    fn a_volume_that_is_expected_is_awaited_by_who_may_use_it() {
+        let directory = Directory::default();
+        assert!(!directory.awaits(LOCAL, "vm1") && !directory.awaits(LOCAL, ""));
+        directory.expect("vm1");
+        assert!(directory.awaits(LOCAL, "vm1") && directory.awaits(LOCAL, "") && !directory.awaits(LOCAL, "vm2"));
+        assert!(!directory.awaits(&Client::Anonymous, "vm1"), "nobody has said that it may");
+        directory.await_default("broken");
+        assert!(!directory.awaits(LOCAL, ""), "the default one is another");
+        directory.remove("broken");
+        directory.put(export("vm2"));
+        assert!(!directory.awaits(LOCAL, ""), "the default one is there");
+        directory.expect_no_more("vm1");
+        assert!(!directory.awaits(LOCAL, "vm1"));
     }
 
     #[test]

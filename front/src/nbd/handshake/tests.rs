@@ -100,7 +100,7 @@ const TOO_BIG: u32 = OptionReply::ErrTooBig as u32;
 fn ready(outcome: Outcome) -> Negotiated {
     match outcome {
         Outcome::Ready(negotiated) => *negotiated,
-        Outcome::Continue | Outcome::StartTls | Outcome::Close(_) => panic!("{outcome:?}"),
+        Outcome::Continue | Outcome::Await | Outcome::StartTls | Outcome::Close(_) => panic!("{outcome:?}"),
     }
 }
 
@@ -463,4 +463,71 @@ proptest! {
         options.iter().for_each(|(number, payload)| put_option(&mut bytes, *number, payload));
         let _ = converse(&bytes);
     }
+}
+
+/// An export that is known before it can be entered, and has no place at last.
+#[derive(Default)]
+struct Later {
+    is_there: std::cell::Cell<bool>,
+    is_full: bool,
+}
+
+impl Exports for Later {
+    fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
+        Two.lookup(client, name).filter(|_| self.is_there.get())
+    }
+    fn list(&self, _: &Client) -> Vec<(String, String)> {
+        Vec::new()
+    }
+    fn awaits(&self, _: &Client, name: &str) -> bool {
+        name == "vm1"
+    }
+    fn admit(&self, _: &Client) -> Result<(), String> {
+        if self.is_full { Err("all places are taken".into()) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn who_asks_for_an_export_that_will_be_there_waits_for_it() {
+    for (option, then) in
+        [(7, info_payload("vm1", &[])), (10, context_payload("vm1", &["base:allocation"])), (1, b"vm1".to_vec())]
+    {
+        let exports = Later::default();
+        let mut out = Vec::new();
+        let mut handshake = Handshake::new(&mut out);
+        let mut feed = |bytes: &[u8], out: &mut Vec<u8>| handshake.feed(bytes, &Client::Local, &exports, out);
+        let unknown = info_payload("nobody", &[]);
+        assert_eq!(feed(&client(3, &[(8, b""), (7, &unknown)]), &mut out), Outcome::Continue);
+        out.clear();
+        let mut asked = Vec::new();
+        put_option(&mut asked, option, &then);
+        assert_eq!(feed(&asked, &mut out), Outcome::Await);
+        for _ in 0..2 * OPTIONS_MAX {
+            assert_eq!(feed(b"", &mut out), Outcome::Await);
+        }
+        assert!(out.is_empty(), "{option}: it is answered before: {out:?}");
+        exports.is_there.set(true);
+        match feed(b"", &mut out) {
+            Outcome::Ready(negotiated) => assert_eq!(negotiated.export, export("vm1")),
+            other => assert_eq!((option, other), (10, Outcome::Continue)),
+        }
+        assert!(!out.is_empty());
+    }
+}
+
+#[test]
+fn who_finds_no_place_is_told_and_may_ask_again() {
+    let exports = Later { is_there: true.into(), is_full: true };
+    let mut out = Vec::new();
+    let mut handshake = Handshake::new(&mut out);
+    out.clear();
+    let asked = client(3, &[(6, &info_payload("vm1", &[])), (7, &info_payload("vm1", &[]))]);
+    assert_eq!(handshake.feed(&asked, &Client::Local, &exports, &mut out), Outcome::Continue);
+    let (option, reply, words) = replies(&out).pop().unwrap();
+    assert_eq!((option, reply), (7, OptionReply::ErrPolicy as u32));
+    assert_eq!(words, b"all places are taken");
+    let mut by_name = Vec::new();
+    put_option(&mut by_name, 1, b"vm1");
+    let closed = handshake.feed(&by_name, &Client::Local, &exports, &mut out);
+    assert!(matches!(closed, Outcome::Close(_)), "{closed:?}");
 }

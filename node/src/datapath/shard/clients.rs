@@ -50,6 +50,10 @@ const ACCEPTS_PER_ROUND: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// So many may negotiate even where all places are taken, so that they can be told; else as many as there are places left.
 const GREETED_MIN: u64 = 16;
+/// Who asks for an export that cannot be entered yet is answered after so many times [`HANDSHAKE_MAX`] at the latest.
+const AWAITS_MAX: u32 = 3;
+/// Whether it can be is looked at so often.
+const AWAITS_LOOK: Duration = Duration::from_millis(50);
 /// That clients find no place is logged so often at most.
 const CROWDED_TOLD_EVERY: Duration = Duration::from_secs(60);
 
@@ -85,6 +89,10 @@ struct Greeted {
     listener: usize,
     number: u64,
     interest: Interest,
+    /// It has asked for an export that cannot be entered yet.
+    awaits_export: bool,
+    /// So many times it was given more time for that.
+    prolonged: u32,
 }
 
 /// What a client that negotiates finds: the directory, and a place.
@@ -92,6 +100,8 @@ struct Door<'a> {
     directory: &'a Directory,
     seats: &'a Arc<Seats>,
     from: Origin,
+    /// It has waited long enough for what cannot be entered yet.
+    hurries: bool,
     seat: RefCell<Option<Seat>>,
     /// It was told so.
     crowded: RefCell<Option<Crowded>>,
@@ -104,6 +114,10 @@ impl Exports for Door<'_> {
 
     fn list(&self, client: &Client) -> Vec<(String, String)> {
         self.directory.list(client)
+    }
+
+    fn awaits(&self, client: &Client, name: &str) -> bool {
+        !self.hurries && self.directory.awaits(client, name)
     }
 
     fn admit(&self, client: &Client) -> Result<(), String> {
@@ -129,6 +143,8 @@ pub struct Clients {
     /// In order of their arrival, which is that of their deadlines. Names that are gone are passed over.
     greeted_order: VecDeque<(Instant, usize, u64)>,
     greeted_made: u64,
+    /// When those are looked at who ask for an export that cannot be entered yet.
+    awaits_look: Option<Instant>,
     connections: Connections,
     /// Clients whose volume was taken away, until another is in its place.
     parked: HashMap<u32, Vec<(Packed, Seat)>>,
@@ -144,6 +160,7 @@ impl Clients {
             greeted: Slab::new(),
             greeted_order: VecDeque::new(),
             greeted_made: 0,
+            awaits_look: None,
             connections: Connections::new(CONNECTION),
             parked: HashMap::new(),
             in_place_of: HashMap::new(),
@@ -164,7 +181,7 @@ impl Clients {
     pub fn deadline(&self) -> Option<Instant> {
         let greeting = self.greeted_order.front().map(|(since, _, _)| *since + HANDSHAKE_MAX);
         let paused = self.listeners.iter().filter_map(|l| l.paused_until).min();
-        [greeting, self.connections.deadline(), paused].into_iter().flatten().min()
+        [greeting, self.connections.deadline(), paused, self.awaits_look].into_iter().flatten().min()
     }
 
     // --- listeners ---
@@ -237,6 +254,8 @@ impl Clients {
                 listener: index,
                 number: self.greeted_made,
                 interest: Interest::READ,
+                awaits_export: false,
+                prolonged: 0,
             });
             self.greeted_order.push_back((now, key, self.greeted_made));
             self.greet(volumes, reactor, key, now);
@@ -286,7 +305,8 @@ impl Clients {
         let Some(listener) = self.listeners.get(index) else { return };
         let (directory, seats) = (&*self.directory, &listener.seats);
         let seat = RefCell::new(greeted.seat.take());
-        let door = Door { directory, seats, from, seat, crowded: RefCell::default() };
+        let hurries = greeted.prolonged >= AWAITS_MAX;
+        let door = Door { directory, seats, from, hurries, seat, crowded: RefCell::default() };
         let greeter = greeted.greeter.take().expect("taken out only here");
         let fd = greeter.socket().as_raw_fd();
         let greeting = greeter.advance(&door);
@@ -294,8 +314,13 @@ impl Clients {
         if let Some(crowded) = crowded {
             self.tell_crowded(index, &crowded, now);
         }
+        let awaits_export = matches!(greeting, Greeting::AwaitsExport(_));
         let (greeter, interest) = match greeting {
             Greeting::WaitsReadable(greeter) => (greeter, Interest::READ),
+            Greeting::AwaitsExport(greeter) => {
+                self.awaits_look.get_or_insert(now + AWAITS_LOOK);
+                (greeter, Interest::NONE)
+            }
             Greeting::WaitsWritable(greeter) => (greeter, Interest::WRITE),
             Greeting::Closed(_) => {
                 // The socket is closed, and with it out of the reactor's list.
@@ -310,7 +335,13 @@ impl Clients {
             }
         };
         let Some(greeted) = self.greeted.get_mut(key) else { return };
-        (greeted.greeter, greeted.seat) = (Some(greeter), seat);
+        if greeted.awaits_export && !awaits_export && greeted.prolonged < AWAITS_MAX {
+            // Its own time begins when it is answered.
+            self.greeted_made += 1;
+            (greeted.number, greeted.prolonged) = (self.greeted_made, greeted.prolonged + 1);
+            self.greeted_order.push_back((now, key, self.greeted_made));
+        }
+        (greeted.greeter, greeted.seat, greeted.awaits_export) = (Some(greeter), seat, awaits_export);
         if greeted.interest != interest {
             greeted.interest = interest;
             if reactor.rewatch(fd, GREETER | key as u64, interest).is_err() {
@@ -524,13 +555,25 @@ impl Clients {
     /// Sends away who is over time.
     pub fn timers(&mut self, volumes: &mut Volumes, reactor: &mut Reactor, now: Instant) {
         while let Some(&(since, key, number)) = self.greeted_order.front() {
-            let there = self.greeted.get(key).is_some_and(|g| g.number == number);
-            if there && since + HANDSHAKE_MAX > now {
+            let there = self.greeted.get_mut(key).filter(|greeted| greeted.number == number);
+            if there.is_some() && since + HANDSHAKE_MAX > now {
                 break;
             }
             self.greeted_order.pop_front();
-            if there {
-                self.drop_greeted(reactor, key);
+            match there {
+                Some(greeted) if greeted.awaits_export && greeted.prolonged < AWAITS_MAX => {
+                    greeted.prolonged += 1;
+                    self.greeted_order.push_back((now, key, number));
+                }
+                Some(_) => self.drop_greeted(reactor, key),
+                None => {}
+            }
+        }
+        if self.awaits_look.take_if(|look| *look <= now).is_some() {
+            let await_export = self.greeted.iter().filter(|(_, greeted)| greeted.awaits_export);
+            let keys: Vec<usize> = await_export.map(|(key, _)| key).collect();
+            for key in keys {
+                self.greet(volumes, reactor, key, now);
             }
         }
         self.connections.timers(volumes, now);
