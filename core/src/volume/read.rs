@@ -51,8 +51,8 @@ struct Wanted {
     target: Target,
     offset: u64,
     length: u32,
-    /// Until then it begins anew where the backing fails.
-    gives_up_at: Instant,
+    /// When its turn came.
+    since: Instant,
     /// So often it was begun anew.
     repeats: u32,
     /// Nobody waits for it any more.
@@ -259,14 +259,7 @@ fn part_of(range: &core::ops::Range<u64>, block: BlockIndex) -> (u64, u64) {
 impl Volume {
     /// Begins a read; when there are no frames for it, it waits for some.
     pub(super) fn read(&mut self, target: Target, offset: u64, length: u32) {
-        let request = match target {
-            Target::Client(id) => Some(id),
-            Target::Edge { task, .. } => Some(self.writes.request_of(task)),
-            Target::Prefetch(_) | Target::Nobody => None,
-        };
-        let asked_at = request.and_then(|id| self.recorder.arrival(id)).unwrap_or(self.now);
-        let gives_up_at = (asked_at + READ_FAILS_AFTER).max(self.now + READ_TRIED_FOR);
-        self.begin_read(Wanted { target, offset, length, gives_up_at, repeats: 0, hung_up: false });
+        self.begin_read(Wanted { target, offset, length, since: self.now, repeats: 0, hung_up: false });
     }
 
     fn begin_read(&mut self, wanted: Wanted) {
@@ -334,15 +327,16 @@ impl Volume {
     /// The backing failed to deliver it, and it begins anew in a while. False: it has failed for too long, or nobody waits for it.
     fn begins_anew(&mut self, wanted: Wanted, error: IoError) -> bool {
         self.reads.failed = Some((self.now, error));
-        let is_awaited = match wanted.target {
-            _ if self.phase == Phase::Stopping => false,
-            Target::Client(_) => !self.is_mute() && !wanted.hung_up,
-            Target::Edge { task, .. } => self.writes.awaits_edges_of(task),
-            // The read that follows will tell.
-            Target::Prefetch(_) | Target::Nobody => false,
+        let request = match wanted.target {
+            _ if self.phase == Phase::Stopping => return false,
+            Target::Client(id) if !self.is_mute() && !wanted.hung_up => id,
+            Target::Edge { task, .. } if self.writes.awaits_edges_of(task) => self.writes.request_of(task),
+            // A prefetch needs no second attempt: the read that follows will tell.
+            Target::Client(_) | Target::Edge { .. } | Target::Prefetch(_) | Target::Nobody => return false,
         };
+        let asked_at = self.recorder.arrival(request).unwrap_or(wanted.since);
         let again_at = self.now + READ_AGAIN_AFTER;
-        if !is_awaited || again_at > wanted.gives_up_at {
+        if again_at > (asked_at + READ_FAILS_AFTER).max(wanted.since + READ_TRIED_FOR) {
             return false;
         }
         self.recorder.counters.repeated_reads += 1;
