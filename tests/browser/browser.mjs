@@ -45,7 +45,7 @@ export async function browse() {
   const heard = [];
   const expected = [];
   const hosts = new Set();
-  page.on("pageerror", (error) => heard.push(`error: ${error.stack ?? error}`));
+  page.on("pageerror", (error) => heard.push(`error: ${error.stack || `${error.name}: ${error.message}`}`));
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) heard.push(`${message.type()}: ${message.text()} (${message.location().url})`);
   });

@@ -285,6 +285,26 @@ await look("a daemon that hangs is told, and taken up again", async () => {
   await page.locator("#connection").waitFor({ state: "hidden" });
 });
 
+await look("an answer that stops in its middle is told, and asked for again", async () => {
+  await open("#/");
+  await page.locator(".volumes tbody tr").first().waitFor();
+  // As a browser tells it when the time of a question is over after the answer has begun.
+  await page.evaluate(() => {
+    const whole = window.fetch;
+    window.fetch = (path, init) => {
+      if (!String(path).startsWith("/v1/fleet")) return whole(path, init);
+      const late = new DOMException("signal timed out", "TimeoutError");
+      const begun = (body) => (body.enqueue(new TextEncoder().encode("{")), setTimeout(() => body.error(late), 100));
+      return Promise.resolve(new Response(new ReadableStream({ start: begun })));
+    };
+    window.mended = () => (window.fetch = whole);
+  });
+  // It hides again as soon as the stream, which is whole, says something.
+  await page.locator("#connection", { hasText: "5 s" }).waitFor({ state: "attached" });
+  await page.evaluate(() => window.mended());
+  await page.locator("#connection").waitFor({ state: "hidden" });
+});
+
 await look("the page complains of nothing, and speaks to nobody else", async () => {
   must(complaints().length === 0, complaints().join("\n"));
   must(hosts.size === 1 && hosts.has(new URL(url).host), `it spoke to ${[...hosts].join(", ")}`);

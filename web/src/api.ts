@@ -59,9 +59,10 @@ export function tokenOfAddress(): string | null {
 /** A question that is not answered for so long is not answered. (A change may take longer: a drain takes what it takes.) */
 const ANSWER_MAX_MS = 5000;
 
-async function request(path: string, init: RequestInit, limit = ANSWER_MAX_MS): Promise<Response> {
+/** What comes of `arriving`; where it does not come whole, that the daemon is out of reach, and why. */
+async function arrived<T>(arriving: Promise<T>, limit = ANSWER_MAX_MS): Promise<T> {
   try {
-    return await fetch(path, init);
+    return await arriving;
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     if (error instanceof DOMException && error.name === "TimeoutError") throw new Unreachable(`${limit / 1000} s`);
@@ -78,9 +79,9 @@ async function refusal(answer: Response): Promise<Refused> {
 /** `limit`: of what takes its time to be found out. */
 export async function ask<T>(path: string, signal?: AbortSignal, limit = ANSWER_MAX_MS): Promise<T> {
   const late = AbortSignal.timeout(limit);
-  const answer = await request(path, { signal: signal ? AbortSignal.any([signal, late]) : late }, limit);
+  const answer = await arrived(fetch(path, { signal: signal ? AbortSignal.any([signal, late]) : late }), limit);
   if (!answer.ok) throw await refusal(answer);
-  return (await answer.json()) as T;
+  return (await arrived(answer.json(), limit)) as T;
 }
 
 /** A change. `body`: sent as JSON. The header is what no other site can send in a session's name. */
@@ -89,9 +90,9 @@ export async function act<T>(method: "POST" | "PATCH" | "DELETE", path: string, 
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const init: RequestInit = { method, headers };
   if (body !== undefined) init.body = JSON.stringify(body);
-  const answer = await request(path, init);
+  const answer = await arrived(fetch(path, init));
   if (!answer.ok) throw await refusal(answer);
-  return (answer.status === 204 ? undefined : await answer.json()) as T;
+  return (answer.status === 204 ? undefined : await arrived(answer.json())) as T;
 }
 
 export const volumePath = (name: string): string => `/v1/volumes/${encodeURIComponent(name)}`;
@@ -146,13 +147,13 @@ export async function follow(path: string, after: string | undefined, begun: () 
   let timer = setTimeout(stop, SILENCE_MAX_MS);
   try {
     const headers: Record<string, string> = after ? { "Last-Event-ID": after } : {};
-    const answer = await request(path, { headers, signal: own.signal });
+    const answer = await arrived(fetch(path, { headers, signal: own.signal }));
     if (!answer.ok || !answer.body) throw await refusal(answer);
     begun();
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     const parser = new Parser();
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await arrived(reader.read());
       if (done) return;
       clearTimeout(timer);
       timer = setTimeout(stop, SILENCE_MAX_MS);
