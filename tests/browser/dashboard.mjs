@@ -1,5 +1,7 @@
 // What people see and do, one look after the other. Run by tests/tests/dashboard.rs, which starts the daemon and the load.
 
+import { createServer, request } from "node:http";
+
 import { PATIENCE_MS, browse, daemon, end, look, must, picture, token, until, url, violations, volume } from "./browser.mjs";
 
 const { context, page, complaints, expect, hosts } = await browse();
@@ -285,30 +287,44 @@ await look("a daemon that hangs is told, and taken up again", async () => {
   await page.locator("#connection").waitFor({ state: "hidden" });
 });
 
-await look("an answer that stops in its middle is told, and asked for again", async () => {
-  await open("#/");
-  await page.locator(".volumes tbody tr").first().waitFor();
-  // As a browser tells it when the time of a question is over after the answer has begun.
-  await page.evaluate(() => {
-    const whole = window.fetch;
-    window.fetch = (path, init) => {
-      if (!String(path).startsWith("/v1/fleet")) return whole(path, init);
-      const late = new DOMException("signal timed out", "TimeoutError");
-      const begun = (body) => (body.enqueue(new TextEncoder().encode("{")), setTimeout(() => body.error(late), 100));
-      return Promise.resolve(new Response(new ReadableStream({ start: begun })));
-    };
-    window.mended = () => (window.fetch = whole);
-  });
-  // It hides again as soon as the stream, which is whole, says something.
-  await page.locator("#connection", { hasText: "5 s" }).waitFor({ state: "attached" });
-  await page.evaluate(() => window.mended());
-  await page.locator("#connection").waitFor({ state: "hidden" });
-});
-
-await look("the page complains of nothing, and speaks to nobody else", async () => {
-  must(complaints().length === 0, complaints().join("\n"));
+await look("the page speaks to nobody else", async () => {
   must(hosts.size === 1 && hosts.has(new URL(url).host), `it spoke to ${[...hosts].join(", ")}`);
 });
+
+await look("an answer that stops in its middle is told, and asked for again", async () => {
+  expect(/net::ERR_/);
+  // Between page and daemon: what the fleet's answer does after its first byte. Nothing: it passes.
+  let stops;
+  const between = createServer((asked, answer) => {
+    if (stops && asked.url.startsWith("/v1/fleet")) {
+      answer.writeHead(200, { "Content-Type": "application/json" }).write("{");
+      return stops(answer);
+    }
+    const headers = { ...asked.headers, host: new URL(url).host };
+    const onward = request(`${url}${asked.url}`, { method: asked.method, headers }, (come) => come.pipe(answer.writeHead(come.statusCode, come.headers)));
+    onward.on("error", () => answer.destroy());
+    answer.on("close", () => onward.destroy());
+    asked.pipe(onward);
+  });
+  await new Promise((done) => between.listen(0, "127.0.0.1", done));
+  try {
+    await page.goto(`http://127.0.0.1:${between.address().port}/`);
+    await page.locator(".volumes tbody tr").first().waitFor();
+    // The time of the question is over, or the connection breaks.
+    for (const [how, why] of [[() => undefined, "5 s"], [(answer) => setTimeout(() => answer.destroy(), 100), "Failed to fetch"]]) {
+      stops = how;
+      // It may hide again at once: the stream, which is whole, says something each second.
+      await page.locator("#connection", { hasText: why }).waitFor({ state: "attached" });
+      stops = undefined;
+      await page.locator("#connection").waitFor({ state: "hidden" });
+    }
+  } finally {
+    between.close();
+    between.closeAllConnections();
+  }
+});
+
+await look("the page complains of nothing", async () => must(complaints().length === 0, complaints().join("\n")));
 
 await context.close();
 end();

@@ -29,6 +29,8 @@ const stateListeners = new Set<(state: State) => void>();
 let fleet: Fleet | undefined;
 let state: State = { kind: "connecting" };
 let running: AbortController | undefined;
+/** Of the run whose stream has begun and not ended since; raised where the run is over. */
+let streaming: AbortSignal | undefined;
 let lastEvent: string | undefined;
 let fleetTimer: ReturnType<typeof setTimeout> | undefined;
 
@@ -63,6 +65,8 @@ export async function refresh(): Promise<void> {
   try {
     const asked = await ask<Fleet>("/v1/fleet", signal);
     fleet = asked;
+    // A single answer may have failed while the stream went on.
+    if (streaming?.aborted === false && state.kind !== "live") become({ kind: "live" });
     for (const listener of listeners) listener.fleet?.(asked);
   } finally {
     clearTimeout(fleetTimer);
@@ -96,6 +100,7 @@ async function run(signal: AbortSignal): Promise<void> {
       await refresh();
       const begun = () => {
         failures = 0;
+        streaming = signal;
         become({ kind: "live" });
         for (const listener of listeners) listener.back?.();
       };
@@ -105,6 +110,7 @@ async function run(signal: AbortSignal): Promise<void> {
       failed(error);
     }
     if (signal.aborted) return;
+    streaming = undefined;
     const wait = AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)];
     failures += 1;
     await new Promise((done) => setTimeout(done, wait));
