@@ -465,7 +465,7 @@ impl Connection {
     }
 
     /// Takes whole messages and blocks of payloads; returns how many bytes are done with. The rest is an incomplete head
-    /// or block, or there was no room (`waits_for` says so).
+    /// or block, or there was no room, or it is the turn of others (`waits_for` says so).
     fn parse<B: Backend + ?Sized>(&mut self, backend: &mut B, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -484,7 +484,7 @@ impl Connection {
                         return at;
                     }
                     at += head_bytes;
-                    if self.phase != Phase::Open {
+                    if self.phase != Phase::Open || self.waits_for != WaitsFor::Readable {
                         return at;
                     }
                 }
@@ -505,6 +505,9 @@ impl Connection {
                     let (head, payload) = (query.head, StatusPayload::decode(&query.bytes[..query.received]));
                     self.incoming = Incoming::Head;
                     self.answer_status_query(backend, &head, payload);
+                    if self.waits_for != WaitsFor::Readable {
+                        return at;
+                    }
                 }
                 Incoming::Skip { left, label, error } => {
                     let part = (bytes.len() - at).min(*left as usize);
@@ -805,6 +808,8 @@ impl Connection {
         let one = head.flags & command_flags::REQ_ONE != 0;
         self.replies.put_block_status(backend, label, length, contexts, one);
         self.answered_at_once();
+        // What was looked at took long: others have their turn before this client's next request.
+        self.waits_for = WaitsFor::Turn;
     }
 
     /// The payload of a block status request has come; `None`: it means nothing.

@@ -470,6 +470,21 @@ fn block_status_answers_each_context() {
 }
 
 #[test]
+fn after_a_block_status_others_have_their_turn() {
+    let mut pair = pair(Session { framing: Framing::Structured, contexts: true, ..Session::default() });
+    let asked: Vec<u8> = (0..5).flat_map(|n| request(Command::BlockStatus, 0, n, 0, SIZE as u32)).collect();
+    assert!(pair.pump_once(&[asked, request(Command::Flush, 0, 5, 0, 0)].concat()).is_empty());
+    let answer = 3 * (CHUNK_BYTES + 4 + 8);
+    for turn in 1..5 {
+        assert_eq!((pair.take_received().len(), pair.connection.waits_for()), (answer, WaitsFor::Turn), "turn {turn}");
+        pair.turn();
+    }
+    assert_eq!(pair.take_received().len(), answer);
+    pair.turn();
+    assert_eq!((pair.take_received().len(), pair.connection.waits_for()), (SIMPLE_REPLY_BYTES, WaitsFor::Readable));
+}
+
+#[test]
 fn good_bye_finishes_what_was_asked_before_it() {
     let mut pair = pair(Session::default());
     pair.holds_answers = true;
@@ -558,6 +573,7 @@ fn reply_heads_are_bounded_when_nobody_reads_them() {
     pair.client_reads = false;
     let asked: Vec<u8> = (0..1000).flat_map(|n| request(Command::BlockStatus, 0, n, 0, SIZE as u32)).collect();
     assert!(pair.pump(&asked).is_empty());
+    (0..1000).for_each(|_| pair.turn());
     let largest = 3 * (CHUNK_BYTES + 4 + 8 * EXTENTS_MAX);
     assert!(pair.connection.replies.head_bytes() > REPLY_HEAD_BYTES_MAX, "the bound is reached");
     assert!(pair.connection.replies.head_bytes() <= REPLY_HEAD_BYTES_MAX + largest);
