@@ -22,6 +22,8 @@ pub enum Witness {
     Summary(Summary),
     /// Its headers, one behind the other from the first on.
     Headers,
+    /// Its first header cannot be read, and the summary is that of the present life or of an earlier one: the rest is searched for marks.
+    SummaryAndSearch(Summary),
     /// Its first header cannot be read, and no summary stands for it: the rest is searched for marks.
     Search,
 }
@@ -30,8 +32,9 @@ pub enum Witness {
 /// stands at its end; everything up to the batch `synced` is durable.
 pub fn witness(number: Option<u64>, summary: Option<Summary>, synced: u64) -> Witness {
     match (number, summary) {
-        // The records of a life that had ended are all dead, so it does no harm to take them for live ones.
-        (None, Some(summary)) if summary.last_batch <= synced => Witness::Summary(summary),
+        // Perhaps of an earlier life: its records are all dead, so it does no harm to take them for live ones. What the present life has
+        // is behind the header.
+        (None, Some(summary)) if summary.last_batch <= synced => Witness::SummaryAndSearch(summary),
         (None, _) => Witness::Search,
         (Some(number), Some(summary)) if summary.segment == number && summary.last_batch <= synced => {
             Witness::Summary(summary)
@@ -70,6 +73,12 @@ pub struct FoundBatches {
 }
 
 impl FoundBatches {
+    /// A summary stands for its segment.
+    pub fn seal(&mut self, segment: u32, summary: Summary) {
+        self.lives.insert(segment, summary.segment);
+        self.sealed.insert(segment, summary);
+    }
+
     /// A header says that everything up to this batch is durable. That is true whatever became of the batch that says it.
     pub fn on_synced(&mut self, through: u64) {
         self.synced = self.synced.max(through);

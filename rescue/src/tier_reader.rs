@@ -321,13 +321,14 @@ impl TierReader {
             return;
         }
         let life = Batch::decode(&volume, TierBlock(first), head).ok().map(|batch| batch.segment);
+        let headers = Headers { volume, first: TierBlock(first), bytes: &bytes };
         match log::witness(life, summary, checkpointed) {
-            Witness::Summary(summary) => {
-                segments.lives.insert(segment, summary.segment);
-                segments.sealed.insert(segment, summary);
+            Witness::Summary(summary) => segments.seal(segment, summary),
+            Witness::SummaryAndSearch(summary) if !headers.show_a_life_after(summary.segment) => {
+                segments.seal(segment, summary);
+                headers.take_marks(1, segments);
             }
-            Witness::Headers | Witness::Search => {
-                let headers = Headers { volume, first: TierBlock(first), bytes: &bytes };
+            Witness::SummaryAndSearch(_) | Witness::Headers | Witness::Search => {
                 headers.walk(segment, segments, &mut content.damage);
             }
         }
@@ -409,6 +410,12 @@ impl Headers<'_> {
                 }
             }
         }
+    }
+
+    /// Behind the first header there are batches of a later life than this one.
+    fn show_a_life_after(&self, life: u64) -> bool {
+        let end = (self.bytes.len() / TIER_BLOCK_BYTES) as u32;
+        (1..end).filter_map(|at| self.batch(at).ok()).any(|batch| batch.segment > life)
     }
 
     /// No walk leads here. What headers say of durable batches is true all the same, whatever life they are of (R4, R5).
@@ -692,6 +699,30 @@ mod tests {
         for found in &content.records {
             assert_eq!(reader.payload(&VOLUME, found).unwrap(), payload(found.record.lsn.0));
         }
+    }
+
+    /// A segment that is used again has the summary of its earlier life at its end until it is full.
+    #[test]
+    fn a_summary_of_an_earlier_life_does_not_stand_for_a_segment_whose_first_header_is_damaged() {
+        let mut tier = Built::new();
+        let second = tier.batch(0, 9, 3, 2, 1, &[(4, 5)]);
+        tier.batch(second, 9, 4, 3, 1, &[(5, 6), (6, 7)]);
+        let summary = Summary { segment: 1, first_batch: 1, last_batch: 2, records: Vec::new() };
+        let at = tier.layout.payload_first + tier.layout.segment_blocks - tier.layout.summary_blocks;
+        tier.put(at, &summary.encode(&VOLUME, TierBlock(at), tier.layout.summary_blocks));
+        let checkpoint = Checkpoint {
+            sequence: 2,
+            start: Start(1),
+            term: TERM,
+            size_bytes: 1 << 20,
+            batches_synced: 2,
+            ..Checkpoint::default()
+        };
+        tier.put(2, &checkpoint.encode(Version::Two, &VOLUME));
+        tier.flip(0);
+        let content = tier.read();
+        assert_eq!(lsns(&content), [5, 6]);
+        assert!(!content.damage.is_empty(), "the first header is told of");
     }
 
     #[test]

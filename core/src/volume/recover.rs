@@ -359,9 +359,10 @@ impl Volume {
         }
         let number = recovery.found.lives.get(&segment).copied();
         match log::witness(number, summary, self.checkpoints.newest().batches_synced) {
-            Witness::Summary(summary) => {
-                recovery.found.lives.insert(segment, summary.segment);
-                recovery.found.sealed.insert(segment, summary);
+            Witness::Summary(summary) => recovery.found.seal(segment, summary),
+            Witness::SummaryAndSearch(summary) => {
+                recovery.found.seal(segment, summary);
+                self.search(segment, 1);
             }
             Witness::Headers => self.walk(segment, 0),
             Witness::Search => self.search(segment, 1),

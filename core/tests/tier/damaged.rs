@@ -101,6 +101,39 @@ fn batch_of_a_life_without_a_head_brings_nothing_back() {
     }
 }
 
+/// Proves L-BF-6: a segment that is used again has the summary of its earlier life at its end until it is full. When its first header
+/// is damaged that summary does not stand for it: what was flushed is behind that header.
+#[test]
+fn summary_of_an_earlier_life_does_not_speak_for_a_damaged_head() {
+    let layout = layout(TierKind::Flash);
+    let head = |segment: u32| TierBlock(layout.payload_first + segment * layout.segment_blocks);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.write(1, 2);
+    life.flush();
+    let tier = life.kill();
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(2, 3);
+    life.flush();
+    life.write(3, 4);
+    let mut tier = life.kill();
+    assert_eq!(newest(&tier).batches_synced, 2);
+    let batch = |segment| Batch::decode(&ID, head(segment), &tier[at(head(segment).0)..][..BLOCK]).unwrap();
+    let (earlier, present) = (batch(0).segment, batch(1));
+    assert_eq!(present.sequence, 3, "the second life uses the second segment");
+
+    let summary_at = TierBlock(head(2).0 - layout.summary_blocks);
+    let summary = Summary { segment: earlier - 1, first_batch: 1, last_batch: 2, records: Vec::new() };
+    let bytes = summary.encode(&ID, summary_at, layout.summary_blocks);
+    tier[at(summary_at.0)..][..bytes.len()].copy_from_slice(&bytes);
+    let mut life = Life::after(TierKind::Flash, tier.clone());
+    assert_eq!((life.read(1), life.read(2), life.read(3)), (Ok(2), Ok(3), Ok(4)), "it harms nobody");
+
+    tier[at(head(1).0) + 70] ^= 1;
+    let life = Life::after(TierKind::Flash, tier);
+    assert!(matches!(life.phase(), Phase::Refused(why) if why.contains("damaged")), "{:?}", life.phase());
+}
+
 /// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
 /// of that life must not be given again: the summary would speak for batches that it has never seen.
 #[test]
