@@ -96,7 +96,6 @@ mutants! { 0..1_000 of |seed| (rotting_at_rest(seed), Random::new(seed));
 // Rare in these worlds: the search begins shortly before the first seed that is known to find it.
 mutants! { 500..3_500 of seeded; retry_failed_sync }
 mutants! { 6_252..6_253 of seeded; await_superseded }
-mutants! { 41_000_031_408..41_000_031_409 of seeded; end_before_bad_head }
 mutants! { 0..3_000 of |seed| (sectors_without_frames(), Random::new(seed)); overtake_deferred }
 // What needs a tier that stalls is met by the seeds of the gate, not by one in a thousand.
 mutants! { 0..100 of |seed| seeded(7 * seed + 1); journal_over_unheld }

@@ -171,9 +171,10 @@ fn verify(root: &std::path::Path, options: &Options) -> ExitCode {
                     let of = ["--test", "mutants", "--test", "cluster_mutants", "--test", "ownership_mutants"];
                     let whole = cargo(root, &[&test[..], &of, &["--no-fail-fast"]].concat(), &[]);
                     // Storms and stories of volumes between nodes, without a world around them.
-                    let stories = ["test", "--locked", "--package", "forebay-core", "--features", "mutants", "-j2"];
                     let stories =
-                        [&stories[..], &["--quiet", "--test", "replicas", "--test", "transcripts", "mutants"]].concat();
+                        ["test", "--locked", "--package", "forebay-core", "--features", "mutants", "-j2", "--quiet"];
+                    let of = ["--test", "replicas", "--test", "transcripts", "--test", "over_time", "--test", "tier"];
+                    let stories = [&stories[..], &of, &["mutants"]].concat();
                     steps::all(vec![whole, cargo(root, &stories, &[])])
                 }
                 "fuzz" => fuzz::check(root, FUZZ_SECONDS),

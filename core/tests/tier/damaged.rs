@@ -134,6 +134,50 @@ fn summary_of_an_earlier_life_does_not_speak_for_a_damaged_head() {
     assert!(matches!(life.phase(), Phase::Refused(why) if why.contains("damaged")), "{:?}", life.phase());
 }
 
+/// A tier whose last segment has a damaged first header, and behind it the two batches with which the log goes on.
+fn log_goes_on_behind_a_damaged_head() -> Vec<u8> {
+    let layout = layout(TierKind::Flash);
+    let mut life = Life::first(TierKind::Flash);
+    life.write(0, 1);
+    life.write(1, 2);
+    life.flush();
+    let tier = life.kill();
+    let mut life = Life::after(TierKind::Flash, tier);
+    life.write(2, 3);
+    life.write(3, 4);
+    let mut tier = life.kill();
+    assert_eq!(newest(&tier).batches_synced, 2);
+    let head = layout.payload_first + layout.segment_blocks;
+    let block = |tier: &[u8], block: u32| tier[at(block)..at(block + 1)].to_vec();
+    for batch in [1, 0] {
+        let (from, to) = (head + 2 * batch, head + 2 + 2 * batch);
+        let moved = Batch::decode(&ID, TierBlock(from), &block(&tier, from)).expect("a batch of one block");
+        assert_eq!(moved.sequence, 3 + u64::from(batch));
+        let (header, payload) = (moved.encode(&ID, TierBlock(to)), block(&tier, from + 1));
+        tier[at(to)..at(to + 1)].copy_from_slice(&header);
+        tier[at(to + 1)..at(to + 2)].copy_from_slice(&payload);
+    }
+    tier[at(head)..at(head + 2)].fill(0xa5);
+    tier
+}
+
+/// Proves L-BF-6 (R5 of docs/format.md): that is no end of the log.
+#[test]
+fn a_log_that_goes_on_behind_a_damaged_head_is_refused() {
+    let life = Life::after(TierKind::Flash, log_goes_on_behind_a_damaged_head());
+    assert!(matches!(life.phase(), Phase::Refused(why) if why.contains("may be behind it")), "{:?}", life.phase());
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_end_the_log_before_a_damaged_head() {
+    let mut life = Life::opened(TierKind::Flash, log_goes_on_behind_a_damaged_head(), false, |_| ());
+    life.volume.rules.end_before_bad_head = true;
+    life.run();
+    assert_eq!(life.phase(), Phase::Serving, "what was acknowledged is gone, and nobody is told");
+    assert_eq!((life.read(1), life.read(2)), (Ok(2), Ok(0)));
+}
+
 /// Proves L-BF-3, L-BF-7: the power cut took the batches of a segment that had just been filled, not its summary. The number
 /// of that life must not be given again: the summary would speak for batches that it has never seen.
 #[test]
