@@ -8,6 +8,7 @@
 //! | destage and journal, to load what left memory | what there is, up to R/2 at a time; as much ahead, of a quarter of what there is |
 //! | reads of clients | all but E and what payloads have not yet taken of their R |
 //! | payloads of clients | all but E up to R; beyond that, all but R |
+//! | prefetches | R/2 and no more than 512 KiB at a time, of what is free beyond the shares of reads and payloads |
 //!
 //! So payloads always come to R frames and reads to R - E, whatever the other kind does: neither can starve the other, nor
 //! destage, which both wait for. What is beyond those shares goes to whoever asks first.

@@ -308,10 +308,8 @@ impl Volume {
         }
         let (offset, length, past_end) = match *request {
             Request::Flush => return Ok(()),
+            Request::Read { length, .. } if length > self.request_bytes_max() => return Err(RequestError::Invalid),
             Request::Read { offset, length } | Request::Prefetch { offset, length } => {
-                if length > self.request_bytes_max() {
-                    return Err(RequestError::Invalid);
-                }
                 (offset, u64::from(length), RequestError::Invalid)
             }
             Request::Write { offset, length, .. } => {
@@ -420,6 +418,7 @@ impl Volume {
         }
         // After destage, which may wait for frames as well, and which everybody waits for.
         self.retry_waiting_reads();
+        self.settle_prefetches();
         let limited = self.control.destage_stops_after().is_some();
         self.settle_control();
         if limited && self.control.destage_stops_after().is_none() {
@@ -460,8 +459,9 @@ impl Volume {
             Phase::Agreeing => [self.agreeing_timeout(), self.streams_timeout()].into_iter().flatten().min(),
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
-                let others = [self.streams_timeout(), self.former_timeout(), self.failing_reads_timeout()];
-                own.into_iter().chain(others).flatten().min()
+                let reads = [self.failing_reads_timeout(), self.prefetches_timeout()];
+                let others = [self.streams_timeout(), self.former_timeout()];
+                own.into_iter().chain(reads).chain(others).flatten().min()
             }
         }
     }

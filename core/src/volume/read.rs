@@ -12,6 +12,8 @@
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
 //! leave the cached copy behind.
 
+mod prefetch;
+
 use super::log_index::Found;
 use super::*;
 use crate::message::ASK_BLOCKS_MAX;
@@ -32,8 +34,8 @@ const FAILURE_SHOWN_FOR: Duration = Duration::from_secs(5);
 pub(super) enum Target {
     /// A client, which gets the pieces.
     Client(RequestId),
-    /// A client that only wants the range cached.
-    Prefetch(RequestId),
+    /// The read cache, for a client that only wants that, see [`prefetch`].
+    Prefetch,
     /// A write whose edge needs the old content.
     Edge {
         /// Index of the write.
@@ -61,7 +63,7 @@ struct Wanted {
 
 impl Wanted {
     fn is_by_client(&self) -> bool {
-        matches!(self.target, Target::Client(_) | Target::Prefetch(_))
+        matches!(self.target, Target::Client(_) | Target::Prefetch)
     }
 }
 
@@ -84,6 +86,13 @@ struct Reading {
     failed: Option<ReadFailure>,
     /// Nothing had to be waited for.
     from_memory: bool,
+}
+
+impl Reading {
+    fn new(wanted: Wanted, shows: Lsn) -> Reading {
+        let (pieces, checks) = (Pieces::new(), Checks::new());
+        Reading { wanted, pieces, checks, shows, left: 0, failed: None, from_memory: false }
+    }
 }
 
 /// What has failed of a read.
@@ -138,6 +147,8 @@ pub(super) struct Reads {
     waiting: VecDeque<Wanted>,
     /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
     waiting_edges: VecDeque<Wanted>,
+    /// Ranges that clients only want cached. They go after all others.
+    prefetches: prefetch::Prefetches,
     /// Those that begin anew, because the backing failed to deliver.
     failing: Vec<Failing>,
     /// The last failure of the backing to deliver.
@@ -168,7 +179,7 @@ impl Reads {
     /// Where it waits.
     fn line(&mut self, target: Target) -> &mut VecDeque<Wanted> {
         match target {
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => &mut self.waiting,
+            Target::Client(_) | Target::Prefetch | Target::Nobody => &mut self.waiting,
             Target::Edge { .. } => &mut self.waiting_edges,
         }
     }
@@ -182,6 +193,7 @@ impl Reads {
     pub(super) fn rest(&self) -> bool {
         !self.reading.iter().any(|(_, reading)| reading.wanted.is_by_client())
             && !self.waiting.iter().any(Wanted::is_by_client)
+            && self.prefetches.is_empty()
             && self.ready.is_empty()
     }
 
@@ -267,12 +279,10 @@ impl Volume {
         let edges_wait = !self.reads.waiting_edges.is_empty();
         let share = match target {
             Target::Edge { .. } if !edges_wait => Share::All,
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody
-                if !edges_wait && self.reads.waiting.is_empty() =>
-            {
+            Target::Client(_) | Target::Prefetch | Target::Nobody if !edges_wait && self.reads.waiting.is_empty() => {
                 Share::Clients
             }
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody | Target::Edge { .. } => Share::Nothing,
+            Target::Client(_) | Target::Prefetch | Target::Nobody | Target::Edge { .. } => Share::Nothing,
         };
         if !self.try_read(wanted, share) {
             if let Target::Client(id) = target
@@ -310,15 +320,15 @@ impl Volume {
     pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
         let recorder = &mut self.recorder;
         let mut is_kept = |wanted: &Wanted| match wanted.target {
-            Target::Client(id) | Target::Prefetch(id) if ids.contains(&id) => {
+            Target::Client(id) if ids.contains(&id) => {
                 recorder.forget(id);
                 false
             }
-            Target::Client(_) | Target::Prefetch(_) => true,
-            Target::Edge { .. } | Target::Nobody => true,
+            Target::Client(_) | Target::Prefetch | Target::Edge { .. } | Target::Nobody => true,
         };
         self.reads.waiting.retain(&mut is_kept);
         self.reads.failing.retain(|failing| is_kept(&failing.wanted));
+        self.reads.prefetches.forget(ids);
         self.drop_ready_reads(ids);
     }
 
@@ -332,7 +342,7 @@ impl Volume {
             Target::Client(id) if !self.is_mute() && !wanted.hung_up => id,
             Target::Edge { task, .. } if self.writes.awaits_edges_of(task) => self.writes.request_of(task),
             // A prefetch needs no second attempt: the read that follows will tell.
-            Target::Client(_) | Target::Edge { .. } | Target::Prefetch(_) | Target::Nobody => return false,
+            Target::Client(_) | Target::Edge { .. } | Target::Prefetch | Target::Nobody => return false,
         };
         let asked_at = self.recorder.arrival(request).unwrap_or(wanted.since);
         let again_at = self.now + READ_AGAIN_AFTER;
@@ -369,9 +379,9 @@ impl Volume {
     fn abandon_failing_reads(&mut self) {
         for Failing { wanted, .. } in core::mem::take(&mut self.reads.failing) {
             match wanted.target {
-                Target::Client(id) | Target::Prefetch(id) => self.answer(id, Err(RequestError::Shutdown)),
+                Target::Client(id) => self.answer(id, Err(RequestError::Shutdown)),
                 Target::Edge { task, edge } => self.end_edge(task, edge, Err(RequestError::Shutdown)),
-                Target::Nobody => {}
+                Target::Prefetch | Target::Nobody => {}
             }
         }
     }
@@ -431,18 +441,9 @@ impl Volume {
         }
         let checks = match target {
             Target::Edge { .. } => self.checks_in_memory(first),
-            Target::Client(_) | Target::Prefetch(_) | Target::Nobody => Checks::new(),
+            Target::Client(_) | Target::Prefetch | Target::Nobody => Checks::new(),
         };
-        let reading = Reading {
-            wanted,
-            pieces: Pieces::new(),
-            checks: Checks::new(),
-            shows: planned.shows,
-            left: 0,
-            failed: None,
-            from_memory: false,
-        };
-        let read = self.reads.reading.insert(reading);
+        let read = self.reads.reading.insert(Reading::new(wanted, planned.shows));
         let mut begun = Begun { read, target, checks, run: None, left: 0 };
         let mut pieces = Pieces::new();
         for (i, plan) in planned.plans.iter().enumerate() {
@@ -457,17 +458,22 @@ impl Volume {
             }
             self.push_pieces(&mut pieces, &sources, from, to);
         }
-        let Begun { checks, run, mut left, .. } = begun;
+        self.await_pieces(begun, pieces);
+        true
+    }
+
+    /// The read's pieces are on their way, or all there.
+    fn await_pieces(&mut self, begun: Begun, pieces: Pieces) {
+        let Begun { read, checks, run, mut left, .. } = begun;
         left += self.begin_fill(run);
         let reading = &mut self.reads.reading[read];
         reading.pieces = pieces;
         reading.checks = checks;
         reading.left = left;
-        reading.from_memory = left == 0 && wanted.repeats == 0;
+        reading.from_memory = left == 0 && reading.wanted.repeats == 0;
         if left == 0 {
             self.end_read(read);
         }
-        true
     }
 
     /// Where the newest content of a range is.
@@ -727,7 +733,7 @@ impl Volume {
             (Some(_), _) => self.recorder.counters.backing_errors += 1,
             (None, Target::Client(_)) => seen.reads.backing.record(took),
             (None, Target::Edge { .. }) => seen.writes.backing.record(took),
-            (None, Target::Prefetch(_) | Target::Nobody) => {}
+            (None, Target::Prefetch | Target::Nobody) => {}
         }
         self.settle_fill(&fill, failed.is_none());
         self.end_part(fill.read, failed.map(ReadFailure::Backing));
@@ -784,10 +790,9 @@ impl Volume {
                 self.answer(id, Err(RequestError::Io));
             }
             Target::Nobody => self.unpin_pieces(&pieces),
-            Target::Prefetch(id) => {
+            Target::Prefetch => {
                 self.unpin_pieces(&pieces);
-                // A failed prefetch failed nobody: the read that follows will tell.
-                self.answer(id, Ok(()));
+                self.end_prefetched_part(failed);
             }
             Target::Edge { task, edge } => {
                 if failed {
@@ -807,11 +812,12 @@ impl Volume {
         let waiting = self.reads.waiting.iter_mut().map(|wanted| &mut wanted.target);
         let mut open: SmallVec<[RequestId; 4]> = SmallVec::new();
         for target in reading.chain(waiting) {
-            if let Target::Client(id) | Target::Prefetch(id) = *target {
+            if let Target::Client(id) = *target {
                 open.push(id);
                 *target = Target::Nobody;
             }
         }
+        self.abandon_prefetches();
         for id in open {
             self.answer(id, Err(RequestError::Shutdown));
         }

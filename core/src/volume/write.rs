@@ -132,7 +132,7 @@ impl Volume {
                 self.recorder.reads(offset, length);
                 self.read(Target::Client(id), offset, length);
             }
-            Request::Prefetch { offset, length } => self.read(Target::Prefetch(id), offset, length),
+            Request::Prefetch { offset, length } => self.prefetch(id, offset, length),
             Request::Flush => self.flush(id),
             Request::Write { .. } | Request::Zero { .. } => {
                 if self.tier.has_failed() {

@@ -4,6 +4,7 @@
 use crate::stand::{MILLISECOND, SECOND, Stand, config};
 use forebay_core::api::*;
 use forebay_core::format::*;
+use forebay_core::status::Phase;
 use forebay_core::types::*;
 use forebay_core::{Volume, VolumeConfig};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +33,10 @@ enum Habit {
     },
     /// Of a part of a sector.
     Unaligned {
+        depth: usize,
+    },
+    Prefetch {
+        bytes: u32,
         depth: usize,
     },
 }
@@ -90,7 +95,7 @@ impl Stand for Bench {
             }
             Effect::BackingSync { op } => self.at_backing(op, 1),
             Effect::Merge { op, .. } => self.handle(Event::Done { op, outcome: Outcome::Merged(0) }),
-            Effect::FramesFree => {}
+            Effect::FramesFree | Effect::Answer { .. } => {}
             Effect::Describe { .. } | Effect::Copy { .. } => {}
             other => panic!("not needed here: {other:?}"),
         }
@@ -152,12 +157,16 @@ impl Bench {
             Habit::Read { bytes, depth } => (depth, bytes, random(VOLUME_BYTES / u64::from(bytes)) * u64::from(bytes)),
             Habit::Write { bytes, depth } => (depth, bytes, random(VOLUME_BYTES / u64::from(bytes)) * u64::from(bytes)),
             Habit::Unaligned { depth } => (depth, 100, random(VOLUME_BYTES / 4096) * 4096 + 700),
+            Habit::Prefetch { bytes, depth } => {
+                (depth, bytes, random(VOLUME_BYTES / u64::from(bytes)) * u64::from(bytes))
+            }
         };
         if self.clients[client].open >= depth {
             return false;
         }
         let request = match self.clients[client].habit {
             Habit::Read { .. } => Request::Read { offset, length: bytes },
+            Habit::Prefetch { .. } => Request::Prefetch { offset, length: bytes },
             Habit::Write { .. } | Habit::Unaligned { .. } => {
                 let mut frames = Frames::new();
                 let count = u64::from(bytes).div_ceil(BLOCK_BYTES) as u32;
@@ -176,6 +185,13 @@ impl Bench {
         self.asked.insert(self.requests, Asked { client, at: begun });
         self.handle(Event::Request { id: RequestId(self.requests), request });
         true
+    }
+
+    /// A request of this client that is not by its habit.
+    fn hand_in(&mut self, client: usize, id: u64, request: Request) {
+        self.clients[client].open += 1;
+        self.asked.insert(id, Asked { client, at: self.now });
+        self.handle(Event::Request { id: RequestId(id), request });
     }
 
     fn run(&mut self, seconds: u64) {
@@ -208,6 +224,7 @@ impl Bench {
 }
 
 /// Runs the clients beside each other on both tiers and asserts that none of them waits long.
+#[track_caller]
 fn nobody_waits_long(habits: &[Habit]) {
     for kind in [TierKind::Memory, TierKind::Flash] {
         let mut bench = Bench::new(kind, habits);
@@ -282,4 +299,134 @@ fn reads_of_what_is_in_memory_go_on_beside_reads_that_wait_for_frames() {
     bench.handle(Event::Request { id: RequestId(u64::MAX), request });
     bench.work();
     assert_eq!(bench.clients[2].done, answered + 1, "what needs no frame is answered at once");
+}
+
+/// They are of one client or of many; what a read waits for is the part that is under way.
+#[test]
+fn prefetches_keep_a_read_waiting_for_one_part_of_one_of_them() {
+    let prefetches = Habit::Prefetch { bytes: 1 << 20, depth: 20 };
+    let reads = Habit::Read { bytes: 4096, depth: 1 };
+    let large = Habit::Read { bytes: 1 << 20, depth: 1 };
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut bench = Bench::new(kind, &[prefetches, prefetches, prefetches, reads, large]);
+        bench.run(RUN_SECONDS);
+        let longest: Vec<u64> = bench.clients.iter().map(|client| client.longest / MILLISECOND).collect();
+        assert!(longest[3] <= 20 && longest[4] <= 30, "{kind:?}: waited so many ms: {longest:?}");
+        assert!(bench.clients.iter().all(|client| client.done >= 10), "{kind:?}: nobody is starved");
+    }
+}
+
+#[test]
+fn prefetches_do_not_starve_writes() {
+    let prefetches = Habit::Prefetch { bytes: 64 << 20, depth: 100 };
+    let write = Habit::Write { bytes: 1 << 20, depth: 1 };
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut bench = Bench::new(kind, &[prefetches, write, Habit::Unaligned { depth: 4 }]);
+        bench.run(RUN_SECONDS);
+        let waited = bench.clients.iter().map(|client| client.longest / MILLISECOND).collect::<Vec<_>>();
+        assert!(waited[1] < 1000 && waited[2] < 1000, "{kind:?}: waited so many ms: {waited:?}");
+    }
+}
+
+/// A hint waits for its turn as long as few do, and is not read in crumbs.
+#[test]
+fn a_prefetch_of_what_is_cached_in_part_asks_for_little_at_a_time_and_of_too_many_some_end_at_once() {
+    let mut bench = Bench::new(TierKind::Flash, &[Habit::Prefetch { bytes: 1 << 20, depth: 0 }]);
+    for block in (0..256).step_by(2) {
+        bench.hand_in(0, 1000 + block, Request::Read { offset: block * BLOCK_BYTES, length: 4096 });
+    }
+    bench.run(1);
+    for id in 0..200 {
+        bench.hand_in(0, id, Request::Prefetch { offset: 0, length: 1 << 20 });
+    }
+    bench.work();
+    assert_eq!((bench.backing.len(), bench.clients[0].done), (4, 128 + 136));
+    bench.run(1);
+    assert_eq!(bench.clients[0].done, 128 + 200);
+    let before = bench.volume.status(Instant(bench.now)).counters.backing_reads;
+    bench.hand_in(0, 1, Request::Read { offset: 0, length: 1 << 20 });
+    bench.run(1);
+    assert_eq!(bench.volume.status(Instant(bench.now)).counters.backing_reads, before);
+}
+
+/// A prefetch of half the arena, and more, beside nobody: what it was asked for is cached then.
+#[test]
+fn a_prefetch_may_be_larger_than_any_read_and_is_answered_when_its_blocks_are_cached() {
+    for kind in [TierKind::Memory, TierKind::Flash] {
+        let mut bench =
+            Bench::new(kind, &[Habit::Prefetch { bytes: 16 << 20, depth: 1 }, Habit::Read { bytes: 4096, depth: 0 }]);
+        assert!(bench.volume.request_bytes_max() < 16 << 20);
+        let half = u64::from(BLOCKS / 2 - 16) * BLOCK_BYTES;
+        let read = |bench: &mut Bench, offset: u64| {
+            let before = bench.volume.status(Instant(bench.now)).counters.backing_reads;
+            bench.hand_in(1, u64::MAX, Request::Read { offset, length: 4096 });
+            bench.work();
+            bench.volume.status(Instant(bench.now)).counters.backing_reads - before
+        };
+        bench.hand_in(0, 1, Request::Prefetch { offset: 4096, length: 16 << 20 });
+        bench.clients[0].habit = Habit::Prefetch { bytes: 4096, depth: 0 };
+        bench.run(1);
+        assert_eq!(bench.clients[0].done, 1, "{kind:?}");
+        assert_eq!(
+            (read(&mut bench, 4096), read(&mut bench, half)),
+            (0, 0),
+            "{kind:?}: both ends of half an arena are cached"
+        );
+        assert_eq!(read(&mut bench, 0), 1, "{kind:?}");
+        // What is there need not be brought.
+        let before = bench.volume.status(Instant(bench.now)).counters.backing_reads;
+        bench.hand_in(0, 2, Request::Prefetch { offset: 4096, length: 4 << 20 });
+        bench.run(1);
+        assert_eq!(bench.clients[0].done, 2, "{kind:?}");
+        assert_eq!(bench.volume.status(Instant(bench.now)).counters.backing_reads, before, "{kind:?}");
+    }
+}
+
+/// Nothing comes from the backing any more.
+#[test]
+fn prefetches_end_after_ten_seconds_or_when_the_volume_stops_and_not_after_a_hang_up() {
+    for (stops, drain) in [(false, false), (true, false), (true, true)] {
+        let mut bench = Bench::new(TierKind::Flash, &[Habit::Prefetch { bytes: 1 << 20, depth: 0 }]);
+        for id in 0..40 {
+            bench.hand_in(0, id, Request::Prefetch { offset: id << 20, length: 1 << 20 });
+        }
+        bench.work();
+        assert_eq!(bench.backing.len(), 1, "one part at a time");
+        // Of one whose part is under way, and of one that waits: a reply would be one to nobody.
+        for gone in [0, 7] {
+            bench.asked.remove(&gone);
+            bench.handle(Event::Hangup(vec![RequestId(gone)]));
+        }
+        let begun = bench.now;
+        bench.now += SECOND;
+        bench.work();
+        assert_eq!(bench.clients[0].done, 0);
+        if stops {
+            bench.handle(Event::Control { id: ControlId(1), command: Control::Stop { drain } });
+            for _ in 0..10 {
+                bench.work();
+                bench.end_tier_operations();
+            }
+        }
+        while !stops && bench.clients[0].done < 38 && bench.now < begun + 20 * SECOND {
+            bench.now = bench.volume.poll_timeout().expect("it has a bound").0;
+            bench.work();
+        }
+        assert_eq!(
+            (bench.clients[0].done, bench.backing.len()),
+            (38, 1),
+            "all the others have ended, and nothing more was begun"
+        );
+        assert!(bench.now <= begun + 11 * SECOND);
+        bench.volume.validate();
+        if stops {
+            let phase = bench.volume.status(Instant(bench.now)).phase;
+            assert_eq!(phase, Phase::Stopped, "a hint that hangs keeps nobody waiting");
+        } else {
+            bench.hand_in(0, 50, Request::Prefetch { offset: 0, length: 4096 });
+            assert_eq!(bench.clients[0].done, 38);
+            bench.work();
+            assert_eq!(bench.clients[0].done, 39, "nor who asks meanwhile");
+        }
+    }
 }

@@ -19,6 +19,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
+/// Connections that receive without waiting for their sockets, in one round: each may take a millisecond.
+const TURNS_MAX: usize = 8;
+
 /// Something that connections lead to.
 pub trait Home {
     /// The volume as a connection sees it.
@@ -155,8 +158,8 @@ impl Connections {
                 client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
             }
             // It will find out when its turn comes.
-            WaitsFor::Turn => {}
-            WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {
+            WaitsFor::Turn if !home.is_paused() => {}
+            WaitsFor::Turn | WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {
                 if hangup {
                     client.connection.close(&mut home.desk(now));
                 }
@@ -170,7 +173,9 @@ impl Connections {
     /// Lets the connections go on that need not wait. Returns the volumes that have got something to do by it.
     pub fn poll<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
         let mut turned = Vec::new();
-        for index in std::mem::take(&mut self.turns) {
+        // The others have theirs in the next round: meanwhile sockets are looked at, and devices.
+        let later = self.turns.split_off(self.turns.len().min(TURNS_MAX));
+        for index in std::mem::replace(&mut self.turns, later) {
             let Some(client) = self.clients.get_mut(index) else { continue };
             client.has_turn = false;
             let volume = client.volume;

@@ -400,6 +400,8 @@ impl Shard {
                 ToShard::Park { key: VolumeKey(key), still } => {
                     let Some(slot) = self.slot(key) else { continue };
                     slot.parking = Parking::Pausing(still);
+                    // Nobody need wait for a hint.
+                    slot.volume.end_prefetches();
                     self.touch(key as usize);
                 }
                 ToShard::Unpark { key: VolumeKey(key), to: VolumeKey(to) } => {
