@@ -110,7 +110,7 @@ mutants! { 0..100 of |seed| (forgetful_flash(), Random::new(seed)); trust_unsync
 mutants! { 0..40 of |seed| (rotting_under_edges(), Random::new(seed)); merge_unchecked }
 mutants! { 0..20 of |seed| (rotting_memory(), Random::new(seed)); skip_check }
 mutants! { 0..4 of |seed| (rotting_sectors(), Random::new(seed)); copy_sectors_unchecked }
-mutants! { 0..200 of |seed| (rotting_heads(), Random::new(seed)); leave_half_full_untold }
+mutants! { 600..800 of |seed| (rotting_heads(), Random::new(seed)); leave_half_full_untold }
 
 /// The gate's own fixed seeds catch it several times, and so does every crash point of small workloads.
 #[test]

@@ -51,6 +51,9 @@ pub struct Segment {
     pub used: u32,
     /// Reads and writes under way in it.
     pub busy: u32,
+    /// Places in it that reads under way still have to read, see [`super::read`]. They keep it from being used again, and from nothing
+    /// else: what is live in it may be moved elsewhere meanwhile.
+    pub read_by: u32,
     /// Found by recovery: the last batch in it. The segment is not overwritten before a later batch is durable:
     /// recovery takes a log that does not reach the batches the checkpoint vouches for as damaged.
     pub last_batch: u64,
@@ -66,6 +69,7 @@ const UNUSED: Segment = Segment {
     live: 0,
     used: 0,
     busy: 0,
+    read_by: 0,
     last_batch: 0,
     unreadable: false,
     on_its_way: false,
@@ -513,11 +517,11 @@ impl FlashLog {
         self.drain_if_empty(segment);
     }
 
-    /// A sealed segment without live records or operations waits for what superseded them to be durable.
+    /// A sealed segment without live records, operations or reads that still need it waits for what superseded them to be durable.
     pub fn drain_if_empty(&mut self, segment: u32) {
         let last_begun = self.next_batch - 1;
         let state = &mut self.segments[segment as usize];
-        if state.life == Life::Sealed && state.live == 0 && state.busy == 0 {
+        if state.life == Life::Sealed && state.live == 0 && state.busy == 0 && state.read_by == 0 {
             state.life = Life::Drained(last_begun.max(state.last_batch + 1));
             self.drained.push(segment);
         }
@@ -618,7 +622,7 @@ impl FlashLog {
     /// the headers of the batches that these are moved by are fewer than the segment's blocks.
     pub fn emptiest(&self) -> Vec<u32> {
         let headers = |s: &Segment| s.live.div_ceil(MOVED_RECORDS_MIN as u32);
-        let gains = |s: &Segment| s.live + headers(s) < self.segment_data_blocks();
+        let gains = |s: &Segment| s.live > 0 && s.live + headers(s) < self.segment_data_blocks();
         let quiet = |s: &Segment| s.life == Life::Sealed && s.busy == 0 && !s.unreadable && !s.on_its_way;
         let all = self.segments.iter().enumerate();
         let mut found: Vec<u32> = all.filter(|(_, s)| quiet(s) && gains(s)).map(|(i, _)| i as u32).collect();

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | volume itself: edges of writes, compaction, old blocks under sectors | what there is; few at a time, and others wait for it |
 //! | destage and journal, to load what left memory | what there is, up to R/2 at a time; as much ahead, of a quarter of what there is |
-//! | reads of clients | all but E and what payloads have not yet taken of their R |
+//! | reads of clients, with a frame to load records into where blocks are put together | all but E and what payloads have not yet taken of their R |
+//! | more frames to load records into, for those reads | the same, a few for each, and only while no read waits for frames |
 //! | payloads of clients | all but E up to R; beyond that, all but R |
 //! | prefetches | R/2 and no more than 512 KiB at a time, of what is free beyond the shares of reads and payloads |
 //!
@@ -172,7 +173,7 @@ impl Volume {
     }
 
     /// The share of payloads, and that of reads: a good quarter of the arena, of which the largest request is all but
-    /// what is kept and one frame for what is not aligned; and no more than that takes in arenas from 128 MiB on.
+    /// what is kept, one frame for what is not aligned, and one to load records into; and no more than that takes in arenas from 128 MiB on.
     pub(super) fn frames_reserved(&self) -> u32 {
         super::largest::frames_reserved(self.pool.total())
     }

@@ -9,7 +9,8 @@ use crate::types::{BLOCK_BYTES, REQUEST_BYTES_MAX};
 /// The largest request, in bytes, of a volume with a tier of this layout and so many frames.
 pub fn request_bytes_max(layout: &TierLayout, frames: u32) -> u32 {
     let reserved = frames_reserved(frames.saturating_sub(1));
-    let by_frames = reserved - frames_kept(reserved) - 1;
+    // One for what is not aligned, and one to load records into.
+    let by_frames = reserved - frames_kept(reserved) - 2;
     let by_log = match layout.kind {
         TierKind::Memory => u32::MAX,
         TierKind::Flash => log_request_blocks_max(layout),

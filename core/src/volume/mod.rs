@@ -218,8 +218,8 @@ pub struct Volume {
 const EXTENT_BLOCKS_MAX: u64 = 8_192;
 /// Enough for edges and old blocks under sectors to go on at the speed of a slow backing.
 const FRAMES_KEPT_MAX: u32 = 64;
-/// Enough for the largest request that is not aligned, beside those.
-const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 1 + FRAMES_KEPT_MAX;
+/// Enough for the largest request that is not aligned, and a frame to load records into, beside those.
+const FRAMES_RESERVED_MAX: u32 = (REQUEST_BYTES_MAX / BLOCK_BYTES) as u32 + 2 + FRAMES_KEPT_MAX;
 
 impl Volume {
     /// Begins: poll effects, feed events, until `status().phase` is `Serving` (or `Refused`).
@@ -403,9 +403,10 @@ impl Volume {
 
     fn settle_serving(&mut self) {
         self.settle_former();
-        self.admit_waiting();
         self.retry_failing_reads();
+        // Before new writes, which wait behind those that wait for frames.
         self.retry_edge_reads();
+        self.admit_waiting();
         self.compact();
         self.write_log();
         self.erase_drained();
@@ -618,6 +619,10 @@ impl Volume {
         self.checkpoints.validate();
         self.index.validate();
         self.pool.validate();
+        for segment in self.flash.iter().flat_map(|flash| &flash.segments) {
+            let stays = matches!(segment.life, flash::Life::Open | flash::Life::Sealed);
+            assert!(stays || segment.read_by == 0, "a read needs what lies in a segment that is to be used again");
+        }
         for (id, frame) in self.flash.iter().flat_map(FlashLog::staged) {
             assert!(self.pool.is_kept(frame), "{frame:?} is free, and said to hold the payload of record {id}");
         }

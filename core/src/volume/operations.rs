@@ -6,6 +6,7 @@
 //!
 //! Left to others: what an answer means ([`Volume::on_done`] only sends it there).
 
+use super::read::StretchLoad;
 use super::*;
 
 /// Bits of a number that say at which place it is.
@@ -22,6 +23,7 @@ pub(super) enum Op {
     Merge { task: usize, edge: usize },
     ReadBacking { fill: usize },
     ReadTier { read: usize, frame: FrameId, segment: u32, block: BlockIndex, lsn: Lsn },
+    ReadStretch(StretchLoad),
     LoadForWrite { write: usize, segment: u32 },
     LoadAhead { run: usize, segment: u32 },
     LoadForCompaction { id: u32, lsn: Lsn, frame: FrameId, segment: u32 },
@@ -47,6 +49,7 @@ impl Op {
             Op::Merge { .. }
             | Op::ReadBacking { .. }
             | Op::ReadTier { .. }
+            | Op::ReadStretch(_)
             | Op::LoadForWrite { .. }
             | Op::LoadAhead { .. }
             | Op::LoadForCompaction { .. }
@@ -141,6 +144,7 @@ impl Volume {
                 }
                 self.on_tier_read(read, frame, segment, block, lsn, failed)
             }
+            Op::ReadStretch(load) => self.on_stretch_loaded(load, took, failed),
             Op::LoadForWrite { write, segment } => self.on_loaded_for_write(write, segment, failed),
             Op::LoadAhead { run, segment } => self.on_loaded_ahead(run, segment, failed.is_none()),
             Op::LoadForCompaction { id, lsn, frame, segment } => {

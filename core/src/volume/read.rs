@@ -12,7 +12,11 @@
 //! write to its blocks, and blocks with any live record are not cached at all, because retiring the record would
 //! leave the cached copy behind.
 
+mod assembly;
 mod prefetch;
+
+use assembly::Stretch;
+pub(super) use assembly::StretchLoad;
 
 use super::log_index::Found;
 use super::*;
@@ -82,7 +86,12 @@ struct Reading {
     checks: Checks,
     /// For a client: the newest record among the pieces that some member did not hold when the read began.
     shows: Lsn,
+    /// Parts that are under way.
     left: u32,
+    /// What is to be copied into blocks that are put together, when nothing is under way any more.
+    stretches: Vec<Stretch>,
+    /// Its own frame to load records into, as long as it lasts, where blocks are put together.
+    scratch: Option<FrameId>,
     failed: Option<ReadFailure>,
     /// Nothing had to be waited for.
     from_memory: bool,
@@ -90,8 +99,8 @@ struct Reading {
 
 impl Reading {
     fn new(wanted: Wanted, shows: Lsn) -> Reading {
-        let (pieces, checks) = (Pieces::new(), Checks::new());
-        Reading { wanted, pieces, checks, shows, left: 0, failed: None, from_memory: false }
+        let (pieces, checks, stretches) = (Pieces::new(), Checks::new(), Vec::new());
+        Reading { wanted, pieces, checks, shows, left: 0, stretches, scratch: None, failed: None, from_memory: false }
     }
 }
 
@@ -184,6 +193,15 @@ impl Reads {
         }
     }
 
+    /// Reads of writes wait for frames: nobody else takes any.
+    pub(super) fn edges_wait(&self) -> bool {
+        !self.waiting_edges.is_empty()
+    }
+
+    fn wait_for_frames(&self) -> bool {
+        self.edges_wait() || !self.waiting.is_empty()
+    }
+
     /// No client reads; the reads of writes are those writes' affair.
     pub(super) fn is_empty(&self) -> bool {
         self.rest() && !self.failing.iter().any(|failing| failing.wanted.is_by_client())
@@ -234,11 +252,28 @@ enum Plan {
 
 type BlockPlan = SmallVec<[(SectorMask, Plan); 1]>;
 
+/// Where the pieces of a block will be.
+type BlockSources = SmallVec<[(SectorMask, Source); 2]>;
+
+/// Pieces of a block that have to be fetched, each into a frame of its own if it is not put together; all that the backing has are
+/// one.
+fn fetches(plan: &BlockPlan) -> u32 {
+    let loads = plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
+    loads + u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing))
+}
+
+/// The block is put together in one frame; see [`assembly`].
+fn is_put_together(target: Target, plan: &BlockPlan) -> bool {
+    !matches!(target, Target::Edge { .. }) && fetches(plan) > 1
+}
+
 /// A read that has changed nothing yet.
 struct Planned {
     /// Of each block.
     plans: SmallVec<[BlockPlan; 1]>,
     frames_needed: u32,
+    /// Some blocks are put together: one of the frames is to load their records into.
+    puts_together: bool,
     /// The newest record among the pieces that some member does not hold yet; see [`Reading::shows`].
     shows: Lsn,
 }
@@ -261,6 +296,8 @@ struct Begun {
     run: Option<Fill>,
     /// What it waits for.
     left: u32,
+    /// What is to be copied into blocks that are put together; see [`Reading::stretches`].
+    stretches: Vec<Stretch>,
 }
 
 /// What a range has of a block: the bytes `[from, to)` in it.
@@ -276,7 +313,7 @@ impl Volume {
 
     fn begin_read(&mut self, wanted: Wanted) {
         let target = wanted.target;
-        let edges_wait = !self.reads.waiting_edges.is_empty();
+        let edges_wait = self.reads.edges_wait();
         let share = match target {
             Target::Edge { .. } if !edges_wait => Share::All,
             Target::Client(_) | Target::Prefetch | Target::Nobody if !edges_wait && self.reads.waiting.is_empty() => {
@@ -304,7 +341,7 @@ impl Volume {
     }
 
     pub(super) fn retry_waiting_reads(&mut self) {
-        while self.reads.waiting_edges.is_empty()
+        while !self.reads.edges_wait()
             && let Some(&wanted) = self.reads.waiting.front()
         {
             if !self.try_read(wanted, Share::Clients) {
@@ -429,7 +466,7 @@ impl Volume {
         let Wanted { target, offset, length, .. } = wanted;
         let range = offset..offset + u64::from(length);
         let first = BlockIndex::of_byte(offset);
-        let planned = self.plan_read(&range);
+        let planned = self.plan_read(target, &range);
         if let Target::Client(id) = target
             && self.never_shown(planned.shows)
         {
@@ -444,44 +481,72 @@ impl Volume {
             Target::Client(_) | Target::Prefetch | Target::Nobody => Checks::new(),
         };
         let read = self.reads.reading.insert(Reading::new(wanted, planned.shows));
-        let mut begun = Begun { read, target, checks, run: None, left: 0 };
+        let mut begun = Begun { read, target, checks, run: None, left: 0, stretches: Vec::new() };
         let mut pieces = Pieces::new();
         for (i, plan) in planned.plans.iter().enumerate() {
             let block = BlockIndex(first.0 + i as u64);
             let (from, to) = part_of(&range, block);
-            let mut sources: SmallVec<[(SectorMask, Source); 2]> = SmallVec::new();
-            for &(mask, how) in plan {
-                if wanted.repeats == 0 {
-                    self.count_source(block, how);
-                }
-                sources.push((mask, self.begin_source(&mut begun, block, how)));
-            }
+            let sources = self.begin_block(&mut begun, block, plan, wanted.repeats == 0);
             self.push_pieces(&mut pieces, &sources, from, to);
         }
-        self.await_pieces(begun, pieces);
+        self.await_pieces(begun, pieces, planned.puts_together);
         true
     }
 
-    /// The read's pieces are on their way, or all there.
-    fn await_pieces(&mut self, begun: Begun, pieces: Pieces) {
-        let Begun { read, checks, run, mut left, .. } = begun;
+    /// The read's pieces are on their way, or all there; `puts_together`: some of them are put together by a frame more.
+    fn await_pieces(&mut self, begun: Begun, pieces: Pieces, puts_together: bool) {
+        let Begun { read, checks, run, mut left, stretches, .. } = begun;
         left += self.begin_fill(run);
+        let together = puts_together.then(|| self.pool.allocate().expect("available() was asked"));
         let reading = &mut self.reads.reading[read];
         reading.pieces = pieces;
         reading.checks = checks;
         reading.left = left;
-        reading.from_memory = left == 0 && reading.wanted.repeats == 0;
+        reading.from_memory = left == 0 && stretches.is_empty() && reading.wanted.repeats == 0;
+        (reading.stretches, reading.scratch) = (stretches, together);
         if left == 0 {
-            self.end_read(read);
+            self.go_on_reading(read);
         }
     }
 
+    /// Begins to bring all that is wanted of a block to where the read finds it.
+    fn begin_block(&mut self, begun: &mut Begun, block: BlockIndex, plan: &BlockPlan, counts: bool) -> BlockSources {
+        let together = is_put_together(begun.target, plan).then(|| self.frame_to_put_together(begun, block, plan));
+        let mut sources = BlockSources::new();
+        for &(mask, how) in plan {
+            if counts {
+                self.count_source(block, how);
+            }
+            let source = match (together, how) {
+                (Some(frame), Plan::Load(id)) => {
+                    begun.stretches.push(self.stretch_of(id, mask, frame));
+                    Source::Frame(frame, 0)
+                }
+                (Some(frame), Plan::Backing) => Source::Frame(frame, 0),
+                (_, how) => self.begin_source(begun, block, how),
+            };
+            sources.push((mask, source));
+        }
+        sources
+    }
+
+    /// The one frame of a block that is put together, pinned once. It is nobody's: the read has it as long as its pieces pin it.
+    fn frame_to_put_together(&mut self, begun: &mut Begun, block: BlockIndex, plan: &BlockPlan) -> FrameId {
+        if plan.iter().any(|(_, how)| *how == Plan::Backing) {
+            return self.add_to_fill(begun, block);
+        }
+        let frame = self.pool.allocate().expect("available() was asked");
+        self.pool.pin(frame);
+        self.pool.release(frame);
+        frame
+    }
+
     /// Where the newest content of a range is.
-    fn plan_read(&self, range: &core::ops::Range<u64>) -> Planned {
+    fn plan_read(&self, target: Target, range: &core::ops::Range<u64>) -> Planned {
         let first = BlockIndex::of_byte(range.start);
         let last = BlockIndex::of_byte(range.end - 1);
         let plans = SmallVec::with_capacity((last.0 - first.0 + 1) as usize);
-        let mut planned = Planned { plans, frames_needed: 0, shows: Lsn(0) };
+        let mut planned = Planned { plans, frames_needed: 0, puts_together: false, shows: Lsn(0) };
         let all_held = self.positions.committed() == self.positions.accepted();
         for block in first.0..=last.0 {
             let block = BlockIndex(block);
@@ -493,10 +558,12 @@ impl Volume {
                 let newest = self.index.newest_above(self.positions.committed(), block, wanted);
                 planned.shows = planned.shows.max(newest);
             }
-            planned.frames_needed += plan.iter().filter(|(_, how)| matches!(how, Plan::Load(_))).count() as u32;
-            planned.frames_needed += u32::from(plan.iter().any(|(_, how)| *how == Plan::Backing));
+            let together = is_put_together(target, &plan);
+            planned.puts_together |= together;
+            planned.frames_needed += if together { 1 } else { fetches(&plan) };
             planned.plans.push(plan);
         }
+        planned.frames_needed += u32::from(planned.puts_together);
         planned
     }
 
@@ -762,12 +829,16 @@ impl Volume {
         }
         reading.left -= 1;
         if reading.left == 0 {
-            self.end_read(read);
+            self.go_on_reading(read);
         }
     }
 
     fn end_read(&mut self, read: usize) {
-        let Reading { wanted, pieces, checks, shows, failed, from_memory, .. } = self.reads.reading.remove(read);
+        let reading = self.reads.reading.remove(read);
+        let Reading { wanted, pieces, checks, shows, scratch, failed, from_memory, .. } = reading;
+        if let Some(scratch) = scratch {
+            self.pool.release(scratch);
+        }
         if let Some(ReadFailure::Backing(error)) = failed
             && self.begins_anew(wanted, error)
         {
@@ -821,6 +892,7 @@ impl Volume {
         for id in open {
             self.answer(id, Err(RequestError::Shutdown));
         }
+        self.abandon_assemblies();
         self.abandon_ready_reads();
     }
 

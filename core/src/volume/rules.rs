@@ -29,6 +29,7 @@ rules! {
     await_superseded,
     supersede_across_groups,
     reuse_segment_early,
+    forget_what_is_read,
     accept_torn_tail,
     destage_before_lock,
     forget_zeros,

@@ -290,6 +290,10 @@ impl Volume {
     }
 
     fn may_admit(&mut self, request: &Request) -> bool {
+        // Frames taken for its edges would be missed by those that wait for frames, and before which it could not end anyway.
+        if self.reads.edges_wait() && !self.edges_to_merge(request).is_empty() {
+            return false;
+        }
         let (own_blocks, own_others) = needs(request);
         let (claimed_blocks, claimed_others) = self.claimed();
         let (blocks, others) = (own_blocks + claimed_blocks, own_others + claimed_others);
@@ -422,37 +426,23 @@ impl Volume {
             self.accept(id, request, &[]);
             return true;
         }
+        let is_zero = matches!(request, Request::Zero { .. });
+        if (self.pool.available() as usize) < edges.len() * (1 + usize::from(is_zero)) {
+            self.writes.waiting.push_front((id, request));
+            return false;
+        }
         let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
         for (block, from, to) in edges {
             // The frame that the old content is put together in, should it lie in pieces: taken now, because a merge
             // under way cannot wait for one.
-            let scratch = self.pool.allocate();
+            let scratch = self.pool.allocate().expect("available() was asked");
             let frame = match &request {
                 Request::Write { offset, payload, .. } => {
-                    Some(payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame)
+                    payload[(block.0 - BlockIndex::of_byte(*offset).0) as usize].frame
                 }
-                _ => self.pool.allocate(),
+                _ => self.pool.allocate().expect("available() was asked"),
             };
-            let (Some(scratch), Some(frame)) = (scratch, frame) else {
-                let is_zero = matches!(request, Request::Zero { .. });
-                for edge in task_edges {
-                    if is_zero {
-                        self.pool.release(edge.frame);
-                    }
-                    self.pool.release(edge.base.expect("taken with the edge"));
-                }
-                if let Some(scratch) = scratch {
-                    self.pool.release(scratch);
-                }
-                if let Some(frame) = frame
-                    && is_zero
-                {
-                    self.pool.release(frame);
-                }
-                self.writes.waiting.push_front((id, request));
-                return false;
-            };
-            if matches!(request, Request::Zero { .. }) {
+            if is_zero {
                 let (source, length) = (Source::Zero, BLOCK_BYTES as u16);
                 self.effects.push_back(Effect::Copy { source, target: frame, start: 0, length });
             }
@@ -483,7 +473,8 @@ impl Volume {
         true
     }
 
-    /// The request's blocks whose old content must be merged before it can be accepted.
+    /// The request's blocks whose old content must be merged before it can be accepted, and those where that is worth while: it is not
+    /// where others wait for frames.
     fn edges_to_merge(&self, request: &Request) -> SmallVec<[(BlockIndex, u16, u16); 2]> {
         let (offset, length) = changed(request);
         let end = offset + length;
@@ -495,7 +486,8 @@ impl Volume {
             let partial = from > 0 || to < self.block_bytes(block);
             let within_sector = !from.is_multiple_of(SECTOR_BYTES) || !to.is_multiple_of(SECTOR_BYTES);
             let data = matches!(request, Request::Write { .. });
-            if partial && (within_sector || (data && self.whole_block_in_memory(block))) {
+            let spares_a_record = || data && !self.reads.edges_wait() && self.whole_block_in_memory(block);
+            if partial && (within_sector || spares_a_record()) {
                 edges.push((block, from as u16, to as u16));
             }
             if first == last {

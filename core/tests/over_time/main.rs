@@ -1,5 +1,6 @@
 //! A volume over seconds and minutes before devices of known speeds. Time is counted, not waited for.
 
+mod assembled_reads;
 mod depth;
 mod drain_limit;
 mod failing_reads;

@@ -153,7 +153,7 @@ impl Volume {
         let (target, length) = (Target::Prefetch, ((end.0 - first.0) * BLOCK_BYTES) as u32);
         let wanted = Wanted { target, offset: first.byte(), length, since: self.now, repeats: 0, hung_up: false };
         let read = self.reads.reading.insert(Reading::new(wanted, Lsn(0)));
-        let mut begun = Begun { read, target, checks: Checks::new(), run: None, left: 0 };
+        let mut begun = Begun { read, target, checks: Checks::new(), run: None, left: 0, stretches: Vec::new() };
         let mut pieces = Pieces::new();
         let (mut fills, mut before) = (0, None);
         while part.next < end {
@@ -171,7 +171,7 @@ impl Volume {
             part.next.0 += 1;
         }
         self.reads.prefetches.under_way = Some(part);
-        self.await_pieces(begun, pieces);
+        self.await_pieces(begun, pieces, false);
         if self.reads.prefetches.under_way.is_none() {
             self.reads.prefetches.not_before = self.now + PACE;
         }
