@@ -38,7 +38,7 @@ pub struct Identity {
     pub name: NodeName,
     /// The machine in its present boot.
     pub host: Host,
-    /// Drawn at random when the process started.
+    /// Drawn at random when the process started; of a link, another one for each that is made.
     pub session: u64,
 }
 

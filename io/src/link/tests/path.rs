@@ -11,6 +11,16 @@ impl Stand {
         socket::shut_down(live.channel().socket());
     }
 
+    /// The node alpha goes on, and its link is made anew.
+    fn remake_alpha(&mut self, session: u64) {
+        let Stand { reactor, alpha, .. } = self;
+        alpha.link.close(reactor, &mut alpha.sink, clock::now());
+        let mut config = alpha.link.config.clone();
+        config.identity = Arc::new(identity("alpha", session));
+        *alpha =
+            End { link: Link::new(config, clock::now()).expect("two nodes"), sink: Sink::new(), events: Vec::new() };
+    }
+
     /// The node beta is killed and started again.
     fn restart_beta(&mut self, session: u64) {
         let Stand { reactor, beta, .. } = self;
@@ -257,4 +267,20 @@ fn a_rest_between_two_messages_counts_for_nobodys_silence() {
     let silent = at(401) + connection::STALL_MAX;
     assert_eq!(live.look(true, silent), Ok(()));
     assert_eq!(live.look(true, silent + Duration::from_millis(30)), Err(Failure::NoProgress));
+}
+
+/// Its numbers begin anew, so it needs another session: under the former one the other end has had them all.
+#[test]
+fn messages_of_a_link_that_was_made_anew_arrive_where_its_session_is_another_one() {
+    for (session, arrives) in [(101, true), (100, false)] {
+        let mut stand = Setting::plain(ModeChoice::Auto, 1).build();
+        stand.until_up(1);
+        stand.send_many(0, 30);
+        stand.until("all", |stand| stand.beta.sink.got.len() == 30);
+        stand.remake_alpha(session);
+        stand.until_up(1);
+        stand.send_many(30, 12);
+        stand.until("acknowledged", |stand| stand.alpha.link.outbox.is_empty());
+        assert_eq!(stand.beta.sink.got.len(), if arrives { 42 } else { 30 });
+    }
 }

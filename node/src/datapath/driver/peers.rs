@@ -10,8 +10,9 @@ use forebay_core::api::{Event, Outcome};
 use forebay_core::cluster::NodeId;
 use forebay_core::ownership;
 use forebay_core::wire::NodeName;
-use forebay_io::link::{AddressPair, Arrival, CHANNELS_MAX, Link, LinkConfig, LinkEvent};
+use forebay_io::link::{AddressPair, Arrival, CHANNELS_MAX, Identity, Link, LinkConfig, LinkEvent};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Most links of a node.
 pub(super) const PEERS_MAX: usize = 256;
@@ -130,7 +131,7 @@ impl Driver {
 
     fn begin_peer(&mut self, desks: &mut Desks<'_>, PeerNode { node, name, pairs }: PeerNode) {
         let config = LinkConfig {
-            identity: self.identity.clone(),
+            identity: self.identity_of_new_link(),
             peer: name,
             peer_node: Some(node),
             lane: 0,
@@ -152,6 +153,13 @@ impl Driver {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
             }
         }
+    }
+
+    /// A link begins with nothing and has a session of its own, also where there was one to the same node before: else the other end takes
+    /// its first messages for those that it has had, and drops them.
+    fn identity_of_new_link(&self) -> Arc<Identity> {
+        let session = self.identity.session.wrapping_add(u64::from(self.links_made));
+        Arc::new(Identity { session, ..Identity::clone(&self.identity) })
     }
 
     /// The next one that no link has.
