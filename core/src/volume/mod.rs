@@ -214,7 +214,7 @@ pub struct Volume {
     recorder: recorder::Recorder,
 }
 
-/// A client must not keep everybody else waiting with one question: about 1 ms.
+/// A client must not keep everybody else waiting with one question.
 const EXTENT_BLOCKS_MAX: u64 = 8_192;
 /// Enough for edges and old blocks under sectors to go on at the speed of a slow backing.
 const FRAMES_KEPT_MAX: u32 = 64;

@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
-/// Connections that receive without waiting for their sockets, in one round: each may take a millisecond.
+/// Connections that receive without waiting for their sockets, in one round: each may keep the thread busy for thousands of blocks.
 const TURNS_MAX: usize = 8;
 
 /// Something that connections lead to.
