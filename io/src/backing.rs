@@ -354,6 +354,19 @@ impl Backing {
         Ok(attempt)
     }
 
+    /// Takes note that another thread has the lock of the whole file, by the description that this one shares with it
+    /// ([`Backing::share`]): no system call is left to make, which on NFS would wait for the server. An export has no lock,
+    /// and its time is looked at once more. False: it is not this one's.
+    pub fn take_awaited_lock(&mut self) -> bool {
+        match (&self.device, self.held) {
+            (Device::File(_), Held::Nothing) => self.held = Held::Whole,
+            (Device::File(_), Held::Whole | Held::Term { .. }) => {}
+            // It looks at the clock, and makes no call either.
+            (Device::Nbd { .. }, _) => drop(self.try_lock()),
+        }
+        self.locked()
+    }
+
     /// Tries to take the byte of a term, before the transaction that may make this node its owner is sent. It allows no
     /// writing yet. Who is not made the owner drops this opening.
     pub fn lock_for_term(&mut self, term: Term) -> io::Result<LockAttempt> {
@@ -599,6 +612,15 @@ impl Backing {
                 sync_beside(file.file())
             }
             FileKind::Block => too_small(has, "the device"),
+        }
+    }
+
+    /// Whether so many bytes have room in it, without a call that may block: a regular file was grown before ([`Backing::grow`]), by
+    /// another opening as well; a device or export has what it has.
+    pub fn require_room(&self, size: u64) -> io::Result<()> {
+        match &self.device {
+            Device::File(file) if file.kind() == FileKind::Regular => Ok(()),
+            Device::File(_) | Device::Nbd { .. } => self.grow(size),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: a `DeviceFile` is one file description. Everything that is done to the device (I/O and lock) goes
 //! through it, so the lock outlives the last request.
 
+use crate::closing::EndsElsewhere;
 use crate::folder::{FileKind, Held};
 use crate::memory::AlignedBuffer;
 use std::fs::File;
@@ -30,7 +31,7 @@ pub enum Access {
 /// An open device that operations share.
 #[derive(Debug)]
 pub struct DeviceFile {
-    file: File,
+    file: EndsElsewhere<File>,
     path: PathBuf,
     own_path: PathBuf,
     kind: FileKind,
@@ -69,6 +70,7 @@ impl DeviceFile {
             Err(error) => return Err(error),
         };
         let own_path = held.own_path()?;
+        let file = EndsElsewhere::new(path.display().to_string(), file);
         Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, stable_writes: false })
     }
 
@@ -77,6 +79,7 @@ impl DeviceFile {
         let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
         let access = Access::Buffered { reason: reason.into() };
         let (path, own_path) = (path.to_owned(), path.to_owned());
+        let file = EndsElsewhere::new(path.display().to_string(), file);
         Ok(DeviceFile { file, path, own_path, kind, access, stable_writes: false })
     }
 

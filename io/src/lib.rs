@@ -17,6 +17,7 @@ pub mod buffers;
 pub mod certificate;
 pub mod channel;
 pub mod clock;
+pub mod closing;
 pub mod durable;
 pub mod fence;
 pub mod file;

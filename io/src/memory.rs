@@ -2,6 +2,7 @@
 //!
 //! Invariant: it is freed or unmapped with its last owner, and an operation under way is one of them.
 
+use crate::closing::EndsElsewhere;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::File;
 use std::io;
@@ -14,17 +15,23 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// A stretch of mapped memory, unmapped with its last owner.
 #[derive(Debug)]
 pub struct Mapping {
-    start: NonNull<u8>,
-    length: usize,
+    region: EndsElsewhere<Region>,
     /// What is in it may be there before this process has looked.
     of_file: bool,
 }
 
+/// Mapped addresses, unmapped at its end.
+#[derive(Debug)]
+struct Region {
+    start: NonNull<u8>,
+    length: usize,
+}
+
 // SAFETY: the mapping is plain memory without thread affinity; who may touch which frame when is core's rule, and
 // the type itself only hands out raw pointers.
-unsafe impl Send for Mapping {}
+unsafe impl Send for Region {}
 // SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Region {}
 
 impl Mapping {
     /// Private anonymous memory, left out of core dumps, in huge pages where the kernel likes. `prefault` touches
@@ -57,10 +64,10 @@ impl Mapping {
     /// Keeps every page out of swap, if the process may.
     pub fn lock_in_memory(&self) -> io::Result<()> {
         // SAFETY: the range is exactly our own mapping; locking does not change its content.
-        if unsafe { libc::mlock(self.start.as_ptr().cast(), self.length) } == 0 {
+        if unsafe { libc::mlock(self.region.start.as_ptr().cast(), self.region.length) } == 0 {
             return Ok(());
         }
-        let (error, mib) = (io::Error::last_os_error(), self.length.div_ceil(1 << 20));
+        let (error, mib) = (io::Error::last_os_error(), self.region.length.div_ceil(1 << 20));
         Err(io::Error::new(
             error.kind(),
             format!(
@@ -81,19 +88,21 @@ impl Mapping {
             return Err(io::Error::new(error.kind(), format!("{attempted}: {error}")));
         }
         let start = NonNull::new(start.cast()).expect("mmap without MAP_FIXED never returns address 0");
-        Ok(Mapping { start, length, of_file: flags & libc::MAP_SHARED != 0 })
+        let region = EndsElsewhere::new(format!("{length} bytes of memory"), Region { start, length });
+        Ok(Mapping { region, of_file: flags & libc::MAP_SHARED != 0 })
     }
 
     /// Advice is a wish: a kernel without the feature refuses it and everything works as before.
     fn advise(&self, advice: i32) {
         // SAFETY: the range is exactly our own mapping, and none of the advices used here changes its content.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, advice) };
+        unsafe { libc::madvise(self.region.start.as_ptr().cast(), self.region.length, advice) };
     }
 
     /// Brings every page in now, for writing.
     pub fn prefault(&self) -> io::Result<()> {
         // SAFETY: the range is exactly our own mapping; populating does not change its content.
-        let result = unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, libc::MADV_POPULATE_WRITE) };
+        let result =
+            unsafe { libc::madvise(self.region.start.as_ptr().cast(), self.region.length, libc::MADV_POPULATE_WRITE) };
         if result == 0 {
             return Ok(());
         }
@@ -102,10 +111,10 @@ impl Mapping {
             return Err(error);
         }
         // Kernels before 5.14: write each page's first byte back.
-        for at in (0..self.length).step_by(4096) {
+        for at in (0..self.region.length).step_by(4096) {
             // SAFETY: `at` lies within the mapping; nobody else has its address yet, or holds it under the same rule.
             unsafe {
-                let byte = self.start.as_ptr().add(at);
+                let byte = self.region.start.as_ptr().add(at);
                 byte.write_volatile(byte.read_volatile());
             }
         }
@@ -119,17 +128,17 @@ impl Mapping {
 
     /// Address of its first byte, valid as long as this is.
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start.as_ptr()
+        self.region.start.as_ptr()
     }
 
     /// Bytes that are mapped.
     pub fn len(&self) -> usize {
-        self.length
+        self.region.length
     }
 
     /// Never true: an empty mapping cannot be made.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.region.length == 0
     }
 }
 
@@ -143,7 +152,7 @@ pub fn can_be_had(bytes: u64) -> io::Result<()> {
     Mapping::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, &attempted).map(drop)
 }
 
-impl Drop for Mapping {
+impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: this is our own mapping, and its last owner is going; operations in flight own it too.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };

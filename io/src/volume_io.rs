@@ -217,6 +217,12 @@ impl VolumeIo {
         self.backing = Some(backing);
     }
 
+    /// What it has open beside its tier, to be closed by itself. A connection to an NBD server ends here and now: this thread's reactor
+    /// tells its readiness, and its close waits for nobody.
+    pub fn take_backing(&mut self) -> (Option<Backing>, Option<Journal>) {
+        (self.backing.take().filter(|backing| backing.file().is_some()), self.journal.take())
+    }
+
     /// The journal beside the backing, erased: to be given before core may write to it.
     pub fn set_journal(&mut self, journal: Journal) {
         self.journal = Some(journal);

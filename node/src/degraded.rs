@@ -6,11 +6,14 @@ use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
 use forebay_api::units::show_size;
 use forebay_api::words::{BackingState, ChannelPhase, PolicyReason, VolumePhase};
+use forebay_io::closing::UnderWay;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Throttling is over when no write had to wait for so long: a load at the limit would tell of it each second.
 const THROTTLED_UNTIL: Duration = Duration::from_secs(10);
+/// To close a file takes no longer on a file system that answers.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// What is not as it should be with a volume.
 pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
@@ -61,6 +64,22 @@ pub fn of_coordinator(node: &str, troubles: &[CoordinatorTrouble]) -> Vec<Degrad
         }
     }
     found
+}
+
+/// Files and memory that are not given back, because their file system does not answer: one entry, for the one that has taken longest.
+pub fn of_closing(node: &str, under_way: &[UnderWay]) -> Option<Degraded> {
+    let late = || under_way.iter().filter(|end| end.time >= CLOSING_MAX);
+    let longest = late().max_by_key(|end| end.time)?;
+    let more = match late().count() - 1 {
+        0 => String::new(),
+        others => format!(" (and {others} more)"),
+    };
+    let text = format!(
+        "closing {} has not ended after {} s{more}: its file system does not answer; whatever waits for its lock waits for that",
+        longest.what,
+        longest.time.as_secs()
+    );
+    Some(Degraded::of_node(node, "close-hangs", text))
 }
 
 /// What is not as it should be with the other nodes of a cluster.

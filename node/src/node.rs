@@ -20,7 +20,7 @@ mod tier_change;
 use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
 use crate::datapath::directory::{Directory, Export, Place};
-use crate::datapath::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::datapath::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey, await_closed};
 use crate::datapath::shard::IoReport;
 use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
@@ -44,7 +44,7 @@ use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_host::topology::NodeNumber;
 use forebay_io::machine::host_name;
-use forebay_io::{Backing, LockAttempt};
+use forebay_io::{Backing, LockAttempt, closing};
 use images::ImageWatch;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
@@ -431,6 +431,9 @@ impl Node {
         };
         if let Err(reason) = outcome {
             self.detach(&running).await;
+            // Whoever tries again at once finds no lock of this attempt.
+            drop(preparation);
+            close_files(&name, running).await;
             self.note_failed(&name, &reason);
             return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
         }
@@ -765,7 +768,7 @@ impl Node {
         running.closed.store(true, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.shards[running.shard].send(ToShard::Detach { key: running.key, answer });
-        let _ = answered.await;
+        await_closed(answered).await;
     }
 
     // --- markers ---
@@ -945,6 +948,16 @@ fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
         }
     }
     None
+}
+
+/// Ends what the control plane has of a volume's files, on a thread that may wait for it.
+async fn close_files(name: &str, running: Running) {
+    let (ended, end) = oneshot::channel();
+    closing::end_then(format!("files of volume {name}"), running, move || {
+        // Whoever waits may have gone.
+        let _ = ended.send(());
+    });
+    await_closed(end).await;
 }
 
 fn no_such_volume<T>(name: &str) -> Answer<T> {

@@ -191,6 +191,7 @@ impl Sampler {
         let mut found: Vec<Degraded> = self.history_trouble().into_iter().collect();
         found.extend(degraded::of_coordinator(&self.telemetry.name(), &self.coordinator));
         found.extend(degraded::of_nodes(nodes));
+        found.extend(degraded::of_closing(&self.telemetry.name(), &forebay_io::closing::under_way()));
         let counts = NodeCounts::now(nodes);
         let shares = Shares::of(&self.node_counts, &counts, &looks, &self.volumes);
         let mut volumes = BTreeMap::new();

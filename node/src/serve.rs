@@ -53,6 +53,7 @@ pub fn run(config: Config) -> Result<bool> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
     log::begin().context("cannot start the thread that writes the log")?;
+    forebay_io::closing::never_block_this_thread().context("cannot start the thread that closes files")?;
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
     runtime.shutdown_background();

@@ -4,6 +4,7 @@
 //! A test makes its volumes by [`Cluster::create`] (one, `vm1`) or by commands of its own. Memory tiers of all volumes are
 //! removed at the end of a test that passes.
 
+use crate::calls::CallGate;
 use crate::etcd::Etcd;
 use crate::failing::FailingFolder;
 use crate::harness::{Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
@@ -60,6 +61,8 @@ pub struct Cluster {
     programs: Vec<Option<PathBuf>>,
     /// More of each daemon's environment.
     environments: Vec<Vec<(String, OsString)>>,
+    /// Where the calls of each daemon pass.
+    calls: Vec<Option<CallGate>>,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -147,6 +150,7 @@ impl Cluster {
             plant: None,
             programs: vec![None; nodes],
             environments: vec![Vec::new(); nodes],
+            calls: vec![None; nodes],
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -279,6 +283,13 @@ impl Cluster {
         std::fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
     }
 
+    /// From its next start on the calls of a node's daemon pass here.
+    pub fn watch_calls(&mut self, node: usize) -> CallGate {
+        let calls = CallGate::new();
+        self.calls[node] = Some(calls.clone());
+        calls
+    }
+
     /// What a node opens that another one has named. Versions before it was asked for do not know the table.
     fn allowed(&self, node: usize) -> String {
         match self.programs[node] {
@@ -318,6 +329,9 @@ impl Cluster {
         command.env("FOREBAY_PLANT", self.plant.unwrap_or_default());
         command.arg("serve").arg("--config").arg(self.place(node, "node.toml"));
         command.envs(self.environments[node].iter().map(|(name, value)| (name, value)));
+        if let Some(calls) = &self.calls[node] {
+            calls.install(&mut command);
+        }
         command.env("XDG_RUNTIME_DIR", self.folder.path()).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a second handle")).stderr(log);
         let _ = std::fs::remove_file(self.place(node, "nbd.sock"));

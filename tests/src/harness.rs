@@ -4,6 +4,7 @@
 //! A tool that `make test` installs is required: without it the test fails. A privilege that a machine may lack
 //! (root, FUSE, loop devices) lets a test skip, which is printed past the test runner's capture.
 
+use crate::calls::CallGate;
 use crate::locks::wait_for_late_writes;
 use crate::nbd::{Client, Target};
 use std::ffi::{OsStr, OsString};
@@ -366,6 +367,8 @@ pub struct Volume {
     pub connections_max: Option<u32>,
     /// Words of a command that becomes the daemon; its program and arguments follow them.
     pub within: Vec<OsString>,
+    /// Where its system calls pass.
+    pub calls: Option<CallGate>,
 }
 
 impl Volume {
@@ -386,6 +389,7 @@ impl Volume {
             environment: Vec::new(),
             connections_max: None,
             within: Vec::new(),
+            calls: None,
         }
     }
 
@@ -510,6 +514,9 @@ impl Volume {
             command.env("FOREBAY_PLANT", plant);
         }
         command.envs(self.environment.iter().map(|(k, v)| (k, v)));
+        if let Some(calls) = &self.calls {
+            calls.install(&mut command);
+        }
         command
     }
 

@@ -7,6 +7,7 @@
 //! - [`late`]: a way to an NBD server on which requests arrive late, also those of a client that is dead by then.
 //! - [`stall`]: a tier that takes no write for a while, and reports no error.
 //! - [`failing`]: a folder that is full, read-only or failing from any call on.
+//! - [`calls`]: system calls of the daemon, seen one by one and held.
 //! - [`kernel`]: control groups, loop devices, mounts and FUSE, given back when they are dropped; [`locks`] of files.
 //! - [`pattern`]: self-describing load with a journal, and the checkers of what may be left after a fault.
 //! - [`scene`]: volumes that were loaded and killed, which several tests begin with.
@@ -18,6 +19,7 @@
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
 pub mod bmc;
+pub mod calls;
 pub mod certificates;
 pub mod cluster;
 pub mod curl;

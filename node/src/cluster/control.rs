@@ -22,7 +22,7 @@ use crate::coordinator::schema::{Call, Definition, Evacuation, Load, NodeEntry, 
 use crate::coordinator::{Coordinator, Hint, schema};
 use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
-use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey};
+use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey, await_closed};
 use crate::facts::VolumeFacts;
 use crate::log;
 use anyhow::{Context, Result, bail};
@@ -353,7 +353,7 @@ impl Cluster {
         if let Some(why) = refused {
             let (answer, answered) = oneshot::channel();
             self.shard.send(ToShard::Detach { key, answer });
-            let _ = answered.await;
+            await_closed(answered).await;
             bail!("{why}");
         }
         if let Some(known) = self.known().get_mut(&id) {

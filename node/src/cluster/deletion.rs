@@ -17,6 +17,7 @@ use super::overrides::{formers_of, names};
 use crate::coordinator::schema::{self, AuditLine, Definition, OwnerCommand, StoredRecord};
 use crate::coordinator::{Audit, Error, Outcome, commands};
 use crate::datapath::driver::ToDriver;
+use crate::datapath::mailbox::await_closed;
 use crate::failure::{Failure, FailureKind};
 use crate::log;
 use forebay_api::checked::{Code, Line};
@@ -197,8 +198,16 @@ impl Cluster {
         };
         judged.await.map_err(Trouble::Failure)?;
         let definition = self.definition(volume);
-        self.end_data_path(volume).await;
-        let deleted = self.delete_record(volume, name, Some(given_up)).await;
+        let deleted = match self.end_data_path(volume).await {
+            true => self.delete_record(volume, name, Some(given_up)).await,
+            false => failure(
+                FailureKind::Failed,
+                format!(
+                    "volume {name} is not deleted: its files are not closed, because their file system does not answer, and what \
+                     lands late would destroy what the backing is used for next; delete it when the file system answers"
+                ),
+            ),
+        };
         if let (Err(_), Some(definition)) = (&deleted, definition) {
             let cluster = self.clone();
             tokio::spawn(async move {
@@ -240,11 +249,11 @@ impl Cluster {
         }
     }
 
-    async fn end_data_path(&self, volume: VolumeId) {
+    /// Whether what the volume had open here is closed.
+    async fn end_data_path(&self, volume: VolumeId) -> bool {
         let (answer, answered) = oneshot::channel();
         self.mail(ToDriver::End { volume, answer });
-        // The data path may have ended before.
-        let _ = answered.await;
+        await_closed(answered).await
     }
 
     /// Refuses unless nothing of these owners can land in the backing any more, by proof or by the operator's word. What is returned

@@ -16,6 +16,7 @@
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
 
 mod asked;
+mod closes;
 mod commanded;
 mod forwarding;
 mod peers;
@@ -28,6 +29,7 @@ use crate::datapath::mailbox::{Snapshot, VolumeKey};
 use crate::datapath::shard::{Clients, Slot};
 use crate::log;
 pub use asked::Asked;
+use closes::Closes;
 use commanded::{Change, Commanded, Commands};
 use forebay_api::record::VolumeId;
 use forebay_core::api::{Event, Figures, Order, Outcome, Report, Sending};
@@ -42,7 +44,7 @@ use forebay_io::buffers::Buffers;
 use forebay_io::link::{
     AddressPair, Arrival, Compression, Door, Identity, Link, LinkStatus, Place, Receiver, Security, TurnedAway,
 };
-use forebay_io::{Arena, Backing, Reactor, Tier};
+use forebay_io::{Arena, Backing, Reactor, Tier, closing};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 use std::net::TcpListener;
@@ -251,8 +253,7 @@ pub type OpenedBacking = (Box<Backing>, Arc<AtomicBool>);
 fn end_opening(opened: Option<OpenedBacking>) {
     if let Some((backing, ended)) = opened {
         ended.store(true, Ordering::Release);
-        // To close it may take as long as its server does: nothing that this thread waits for.
-        let _ = std::thread::Builder::new().name("backing-close".to_owned()).spawn(move || drop(backing));
+        closing::end_then(backing.name(), backing, || {});
     }
 }
 
@@ -276,6 +277,10 @@ struct Replica {
     figures_told: Option<(Instant, Figures)>,
     /// What volumes on former tiers have told other nodes.
     told: PeerCounters,
+    /// Numbers of the closes of what it had open that are under way.
+    closing: Vec<u64>,
+    /// Which of them is that of its tier, and whether a tier is opened after it, laid out anew or not.
+    tier_closing: Option<(u64, Option<bool>)>,
     /// The clean cache of a volume that has handed over, until the follower on its frames is there; and on flash the memory
     /// under it, which is nobody else's.
     kept: Option<(KeptCache, Option<Arena>)>,
@@ -304,6 +309,8 @@ impl Replica {
             commands: Commands::default(),
             figures_told: None,
             told: PeerCounters::default(),
+            closing: Vec::new(),
+            tier_closing: None,
             kept: None,
         }
     }
@@ -402,6 +409,7 @@ pub struct Driver {
     turned_away: Vec<TurnedAway>,
     touched: Vec<usize>,
     forwarder: ForwarderHandle,
+    closes: Closes,
 }
 
 impl Driver {
@@ -435,6 +443,7 @@ impl Driver {
             turned_away: Vec::new(),
             touched: Vec::new(),
             forwarder,
+            closes: Closes::new(reactor.waker()),
         })
     }
 
@@ -475,6 +484,7 @@ impl Driver {
 
     /// Carries out whatever there is, once. The volumes that have got something to do by it.
     pub fn poll(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
+        self.note_closed();
         self.run_timers(desks);
         self.poll_links(desks);
         self.pump_all(desks);
@@ -675,10 +685,13 @@ impl Driver {
                 ownership::Effect::OpenTier { format } => {
                     let kept = if format { None } else { self.kept_cache(desks, volume) };
                     self.detach(desks, volume);
-                    if let Some(replica) = self.replicas.get_mut(volume) {
-                        replica.kept = kept;
+                    let Some(replica) = self.replicas.get_mut(volume) else { continue };
+                    replica.kept = kept;
+                    match &mut replica.tier_closing {
+                        // Its lock ends with the last of it, and who opens it anew waits for that lock only so long.
+                        Some((_, opens)) => *opens = Some(format),
+                        None => self.ask(Asked::OpenTier { volume: VolumeId(*volume), format }),
                     }
-                    self.ask(Asked::OpenTier { volume: VolumeId(*volume), format });
                 }
                 ownership::Effect::Answer(id, result) => {
                     let replica = self.replicas.get_mut(volume).expect("it was just looked up");
@@ -724,23 +737,6 @@ impl Driver {
         Some((kept, arena))
     }
 
-    /// Closes the volume, and with it tier and backing, when their last operation has ended.
-    fn detach(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
-        let Some(replica) = self.replicas.get_mut(volume) else { return };
-        replica.end_backing();
-        replica.figures_told = None;
-        replica.serves = None;
-        replica.forwarders.clear();
-        self.keys.remove(volume);
-        self.peers.iter_mut().for_each(|peer| peer.link.forget_volume(volume));
-        if let Some(key) = replica.key.take()
-            && let Some(mut slot) = desks.volumes[key].take()
-        {
-            replica.told = replica.told.and(&slot.volume.peer_counters());
-            desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
-        }
-    }
-
     // --- mail ---
 
     /// Something that the control thread has to say.
@@ -751,7 +747,9 @@ impl Driver {
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
             ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains_key(&volume.0) => {
                 // It was deleted meanwhile.
-                drop(desks.volumes[key.0 as usize].take());
+                if let Some(slot) = desks.volumes[key.0 as usize].take() {
+                    slot.close(|| {}, || {});
+                }
             }
             ToDriver::TierOpened { volume, key, fresh } => {
                 let own = self.attached(desks, &volume.0, key);
@@ -787,16 +785,7 @@ impl Driver {
                     let _ = answer.send(shown);
                 }
             }
-            ToDriver::End { volume, answer } => {
-                if let Some(replica) = self.replicas.get(&volume.0) {
-                    self.directory.remove(&replica.name);
-                    self.detach(desks, &volume.0);
-                    self.addresses.serve(volume, false);
-                    self.replicas.remove(&volume.0);
-                }
-                // Whoever asked may have gone.
-                let _ = answer.send(());
-            }
+            ToDriver::End { volume, answer } => self.end(desks, volume, answer),
             ToDriver::LateWrites { answer } => {
                 let leases_end = desks.volumes.iter().flatten().filter_map(|slot| slot.volume.late_writes()).min();
                 let owns = |replica: &Replica| {

@@ -3,6 +3,7 @@
 
 use crate::datapath::driver::{DriverSetup, ToDriver};
 use crate::datapath::seats::Seat;
+use crate::log;
 use crate::open::OpenVolume;
 use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
@@ -18,6 +19,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
+
+/// How long the close of a volume's files is awaited before what needs them closed goes on by their locks alone.
+const CLOSE_MAX: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// A volume that runs on a shard. Never used twice in one life of the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -38,6 +42,19 @@ pub struct Snapshot {
     pub damaged: Option<BlockIndex>,
     /// What it has measured, where that was asked for.
     pub seen: Option<Box<Stats>>,
+}
+
+/// Waits until files are closed, but no longer than [`CLOSE_MAX`]: their locks keep others out until they are. Whether they are.
+pub async fn await_closed(closed: oneshot::Receiver<()>) -> bool {
+    let ended = tokio::time::timeout(CLOSE_MAX, closed).await.is_ok();
+    if !ended {
+        log::say!(
+            Error,
+            "files are not closed after {} s, their file system does not answer; their locks keep others out meanwhile",
+            CLOSE_MAX.as_secs()
+        );
+    }
+    ended
 }
 
 /// Something for a shard to do.

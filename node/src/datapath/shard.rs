@@ -35,7 +35,8 @@ use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant, Lsn};
 use forebay_front::nbd::connection::Packed;
 use forebay_io::{
-    Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, volume_of,
+    Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, closing,
+    volume_of,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -71,6 +72,9 @@ pub fn spawn(
     };
     let body = move || {
         declare_io_flusher();
+        if let Err(error) = closing::never_block_this_thread() {
+            return drop(started.send(Err(error)));
+        }
         // Before it has made anything: what a thread touches and starts is where it is.
         placement.take_seat(number);
         let reactor = match Reactor::new(choice) {
@@ -136,6 +140,16 @@ pub struct Slot {
     touched: bool,
     /// The earliest entry of the shard's timers for it.
     armed: Option<Instant>,
+}
+
+/// Whoever waits for a volume's end is told when the last of those goes that hold this.
+struct WhenClosed(Option<oneshot::Sender<()>>);
+
+impl Drop for WhenClosed {
+    fn drop(&mut self) {
+        // Whoever waits may have gone.
+        let _ = self.0.take().map(|ended| ended.send(()));
+    }
 }
 
 struct Shard {
@@ -389,8 +403,7 @@ impl Shard {
                     self.touch(key as usize);
                 }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
-                    self.detach(key, now);
-                    let _ = answer.send(());
+                    self.detach(key, answer, now);
                 }
                 ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
                     let volumes = self.volumes.as_mut_slice();
@@ -430,10 +443,10 @@ impl Shard {
         self.poll_driver(now);
     }
 
-    /// The backing's lock is free, unless somebody was faster.
+    /// The backing's lock is ours, by the thread that awaited it.
     fn backing_ready(&mut self, key: u32, now: Instant) {
         let Some(slot) = self.slot(key) else { return };
-        if matches!(slot.io.backing_mut().try_lock(), Ok(forebay_io::LockAttempt::Locked)) {
+        if slot.io.backing_mut().take_awaited_lock() {
             slot.volume.handle(now, Event::BackingReady);
             self.touch(key as usize);
         }
@@ -448,12 +461,14 @@ impl Shard {
         self.touch(key as usize);
     }
 
-    /// Ends the clients of a volume and the volume.
-    fn detach(&mut self, key: u32, now: Instant) {
-        if let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_mut) {
-            self.clients.close_all_of(slot, &mut self.reactor, now);
-            self.volumes[key as usize] = None;
-        }
+    /// Ends the clients of a volume and the volume. Whoever waits for that goes on once its files are closed.
+    fn detach(&mut self, key: u32, ended: oneshot::Sender<()>, now: Instant) {
+        let slot = self.volumes.get_mut(key as usize).and_then(Option::take);
+        let ended = Arc::new(WhenClosed(Some(ended)));
+        let Some(mut slot) = slot else { return };
+        self.clients.close_all_of(&mut slot, &mut self.reactor, now);
+        let (tier, backing) = (ended.clone(), ended);
+        slot.close(move || drop(tier), move || drop(backing));
     }
 
     /// Goes on with a client that another shard has served, unless the volume is no longer served here.
@@ -523,6 +538,21 @@ impl Shard {
 }
 
 impl Slot {
+    /// Closes its files and gives its memory back, on other threads. Each of the two is told when that is closed which it names: who
+    /// opens the tier again does not wait for the server of the backing.
+    pub fn close(
+        mut self: Box<Slot>,
+        tier_closed: impl FnOnce() + Send + 'static,
+        backing_closed: impl FnOnce() + Send + 'static,
+    ) {
+        // Who waits for a word of it hears at once that there will be none.
+        self.controls.clear();
+        (self.serving, self.replayed, self.rests) = (None, None, None);
+        let volume = VolumeId(self.identity);
+        closing::end_then(format!("the backing of volume {volume}"), self.io.take_backing(), backing_closed);
+        closing::end_then(format!("the tier of volume {volume}"), self, tier_closed);
+    }
+
     /// Hands an end of an operation to core.
     fn on_event(&mut self, event: Event, now: Instant) {
         #[cfg(feature = "planted")]
@@ -549,7 +579,7 @@ impl Slot {
 
     fn command(&mut self, command: Control, answer: oneshot::Sender<Result<(), CommandError>>, now: Instant) {
         if let Control::Resize(size) = command
-            && let Err(error) = self.io.backing().grow(size)
+            && let Err(error) = self.io.backing().require_room(size)
         {
             let _ = answer.send(Err(CommandError::Backing(error.to_string())));
             return;

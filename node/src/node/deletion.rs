@@ -5,7 +5,7 @@
 //! - Wherever the removal breaks off, what is left is known for what it is, and the deletion can be done again.
 
 use super::markers::{MarkerFile, Moment, save_marker};
-use super::{Absence, Answer, Node, Running, STOP_MAX, blocking, failure, no_such_volume};
+use super::{Absence, Answer, Node, Running, STOP_MAX, blocking, close_files, failure, no_such_volume};
 use crate::cluster::deletion::GivenUp;
 use crate::failure::FailureKind;
 use crate::journal;
@@ -88,7 +88,11 @@ impl Node {
         }
         let store = self.store.clone();
         let marker = match running {
-            Some(running) => Some(running.marker),
+            Some(running) => {
+                let marker = running.marker.clone();
+                close_files(name, running).await;
+                Some(marker)
+            }
             None => MarkerFile::of(&store, &record).map(Arc::new),
         };
         match blocking(move || forget(&store, &record, marker.as_deref(), displaced.is_some())).await {
