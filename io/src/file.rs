@@ -4,6 +4,7 @@
 //! through it, so the lock outlives the last request.
 
 use crate::closing::EndsElsewhere;
+use crate::file_system::{BTRFS, EXT, F2FS, OVERLAY, TMPFS, XFS, file_system_of};
 use crate::folder::{FileKind, Held};
 use crate::memory::AlignedBuffer;
 use std::fs::File;
@@ -36,6 +37,8 @@ pub struct DeviceFile {
     own_path: PathBuf,
     kind: FileKind,
     access: Access,
+    /// Whether a ring serves it well, see [`DeviceFile::is_asynchronous`].
+    asynchronous: bool,
     /// Every write is complete only when it is synced (RWF_DSYNC): a backing without O_DIRECT.
     stable_writes: bool,
 }
@@ -70,8 +73,9 @@ impl DeviceFile {
             Err(error) => return Err(error),
         };
         let own_path = held.own_path()?;
+        let asynchronous = works_asynchronously(&file, kind)?;
         let file = EndsElsewhere::new(path.display().to_string(), file);
-        Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, stable_writes: false })
+        Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, asynchronous, stable_writes: false })
     }
 
     /// From a file that is open already, used through the page cache.
@@ -79,8 +83,9 @@ impl DeviceFile {
         let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
         let access = Access::Buffered { reason: reason.into() };
         let (path, own_path) = (path.to_owned(), path.to_owned());
+        let asynchronous = works_asynchronously(&file, kind)?;
         let file = EndsElsewhere::new(path.display().to_string(), file);
-        Ok(DeviceFile { file, path, own_path, kind, access, stable_writes: false })
+        Ok(DeviceFile { file, path, own_path, kind, access, asynchronous, stable_writes: false })
     }
 
     /// Makes a buffered device sync each write before it counts as complete. O_DIRECT needs none of it: there,
@@ -93,6 +98,12 @@ impl DeviceFile {
     /// Whether each write is synced by itself.
     pub fn stable_writes(&self) -> bool {
         self.stable_writes
+    }
+
+    /// Whether the kernel does its operations without holding up the thread that asks for them, and several writes at one time: block
+    /// devices, and regular files of file systems that are known to do so.
+    pub fn is_asynchronous(&self) -> bool {
+        self.asynchronous
     }
 
     /// The path at which it was opened; it may lead elsewhere by now ([`whereabouts`]).
@@ -186,6 +197,15 @@ impl DeviceFile {
             }
         }
         Ok(())
+    }
+}
+
+/// Tells what [`DeviceFile::is_asynchronous`] says. These return EAGAIN for what they would have to wait for (FMODE_NOWAIT), and most of them take
+/// direct writes in parallel (FOP_DIO_PARALLEL_WRITE); overlayfs is as those below it, which can be no others for writing.
+fn works_asynchronously(file: &File, kind: FileKind) -> io::Result<bool> {
+    match kind {
+        FileKind::Block => Ok(true),
+        FileKind::Regular => Ok([BTRFS, EXT, F2FS, OVERLAY, TMPFS, XFS].contains(&file_system_of(file)?)),
     }
 }
 

@@ -10,8 +10,8 @@
 //!   and where there is none, a label that was put on the file.
 
 use crate::file::{DeviceFile, statx};
+use crate::file_system::{CIFS, FUSE, NFS, OVERLAY, SMB2, file_system_of};
 use crate::folder::FileKind;
-use crate::lock::scope::{CIFS, FUSE, NFS, OVERLAY, SMB2, file_system_of};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;

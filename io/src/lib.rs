@@ -22,6 +22,7 @@ pub mod durable;
 pub mod fence;
 pub mod file;
 pub mod file_error;
+mod file_system;
 pub mod folder;
 pub mod identity;
 pub mod journal;

@@ -112,6 +112,11 @@ impl Operation {
         &self.file
     }
 
+    /// Names the device among those that have an operation.
+    pub(crate) fn device(&self) -> usize {
+        Arc::as_ptr(&self.file) as usize
+    }
+
     /// The owned buffer, if there is one, after the end.
     pub(crate) fn into_buffer(self) -> Option<AlignedBuffer> {
         self.buffers.owned

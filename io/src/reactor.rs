@@ -4,6 +4,12 @@
 //! worker threads, for containers that forbid io_uring. Sockets are read and written by their owner, never here:
 //! both modes only tell readiness, by the same level-triggered epoll (in `Uring` the ring polls that epoll).
 //!
+//! A ring begins an operation on the thread that submits it, and leaves it to the file system to say that it would have to wait. Some
+//! do not say it and wait (FUSE), for others the kernel lets one write at a time go to a file (NFS, SMB). So the files of file systems
+//! that are not known to work asynchronously go to worker threads in both modes ([`DeviceFile::is_asynchronous`]).
+//!
+//! [`DeviceFile::is_asynchronous`]: crate::file::DeviceFile::is_asynchronous
+//!
 //! Invariants:
 //! - Each submitted operation completes exactly once; the reactor owns it until then.
 //! - Nothing in here wakes up by itself: no timer, no polling beyond the short spin before a wait.
@@ -11,6 +17,7 @@
 
 mod bursts;
 mod epoll;
+mod lanes;
 mod spin;
 mod threads;
 mod uring;
@@ -154,20 +161,18 @@ fn drain(event: RawFd) {
     unsafe { libc::read(event, (&raw mut count).cast(), 8) };
 }
 
-enum Engine {
-    Uring(Box<Uring>),
-    Threads(Threads),
-}
-
 /// See the module's text.
 pub struct Reactor {
-    engine: Engine,
+    /// None: all operations go to worker threads.
+    ring: Option<Box<Uring>>,
+    threads: Threads,
     epoll: Epoll,
     waker: Waker,
     spin: Spin,
     bursts: Bursts,
     why: String,
-    in_flight: usize,
+    in_ring: usize,
+    on_threads: usize,
     /// A ring of SINGLE_ISSUER refuses other threads.
     not_send: PhantomData<*const ()>,
 }
@@ -178,10 +183,11 @@ impl Reactor {
         let epoll = Epoll::new()?;
         let waker = Waker::new()?;
         epoll.add(waker.shared.event.as_raw_fd(), TOKEN_WAKER, Interest::READ)?;
-        let (engine, why) = match choice {
-            ModeChoice::Threads => (Engine::Threads(Threads::new(&epoll)?), "threads were asked for".to_owned()),
+        let threads = Threads::new(&epoll)?;
+        let (ring, why) = match choice {
+            ModeChoice::Threads => (None, "threads were asked for".to_owned()),
             ModeChoice::Uring => match Uring::new(&epoll) {
-                Ok((ring, why)) => (Engine::Uring(Box::new(ring)), why),
+                Ok((ring, why)) => (Some(Box::new(ring)), why),
                 Err(error) => {
                     return Err(io::Error::new(
                         error.kind(),
@@ -193,28 +199,27 @@ impl Reactor {
                 }
             },
             ModeChoice::Auto => match Uring::new(&epoll) {
-                Ok((ring, why)) => (Engine::Uring(Box::new(ring)), why),
-                Err(error) => (Engine::Threads(Threads::new(&epoll)?), format!("io_uring does not work here: {error}")),
+                Ok((ring, why)) => (Some(Box::new(ring)), why),
+                Err(error) => (None, format!("io_uring does not work here: {error}")),
             },
         };
         Ok(Reactor {
-            engine,
+            ring,
+            threads,
             epoll,
             waker,
             spin: Spin::new(),
             bursts: Bursts::new(),
             why,
-            in_flight: 0,
+            in_ring: 0,
+            on_threads: 0,
             not_send: PhantomData,
         })
     }
 
     /// What carries the I/O, as it was found at the start.
     pub fn mode(&self) -> Mode {
-        match self.engine {
-            Engine::Uring(_) => Mode::Uring,
-            Engine::Threads(_) => Mode::Threads,
-        }
+        if self.ring.is_some() { Mode::Uring } else { Mode::Threads }
     }
 
     /// Why that one, for status.
@@ -225,10 +230,7 @@ impl Reactor {
     /// Keeps what the kernel starts for this reactor's disk operations on these CPUs, and not only its thread. Worker threads are started
     /// by that thread and stay where it does.
     pub fn keep_workers_on(&self, cpus: &[u32]) -> io::Result<()> {
-        match &self.engine {
-            Engine::Uring(uring) => uring.keep_workers_on(cpus),
-            Engine::Threads(_) => Ok(()),
-        }
+        self.ring.as_ref().map_or(Ok(()), |ring| ring.keep_workers_on(cpus))
     }
 
     /// Something with which other threads end a wait of this one.
@@ -238,7 +240,7 @@ impl Reactor {
 
     /// Operations submitted and not completed.
     pub fn in_flight(&self) -> usize {
-        self.in_flight
+        self.in_ring + self.on_threads
     }
 
     /// Begins to tell a descriptor's readiness. The owner calls `unwatch` before closing it.
@@ -260,10 +262,15 @@ impl Reactor {
 
     /// Takes an operation. It is begun at the latest by the next `wait`, so that many go to the kernel together.
     pub fn submit(&mut self, token: u64, operation: Operation) {
-        self.in_flight += 1;
-        match &mut self.engine {
-            Engine::Uring(ring) => ring.submit(token, operation),
-            Engine::Threads(threads) => threads.submit(token, operation),
+        match &mut self.ring {
+            Some(ring) if operation.file().is_asynchronous() => {
+                self.in_ring += 1;
+                ring.submit(token, operation);
+            }
+            Some(_) | None => {
+                self.on_threads += 1;
+                self.threads.submit(token, operation);
+            }
         }
     }
 
@@ -288,9 +295,9 @@ impl Reactor {
         }
         let blocked = Instant::now();
         let left = timeout.map(|timeout| timeout.saturating_sub(blocked - start));
-        match &mut self.engine {
-            Engine::Uring(ring) => ring.block(&self.epoll, 1, left)?,
-            Engine::Threads(_) => self.epoll.block(left)?,
+        match &mut self.ring {
+            Some(ring) => ring.block(&self.epoll, 1, left)?,
+            None => self.epoll.block(left)?,
         }
         self.spin.blocked_for(blocked.elapsed());
         self.collect(out)?;
@@ -330,8 +337,8 @@ impl Reactor {
         timeout: Option<Duration>,
         out: &mut Vec<Completion>,
     ) -> io::Result<bool> {
-        let Engine::Uring(ring) = &mut self.engine else { return Ok(false) };
-        let Some((wanted, limit)) = self.bursts.next_block(now, timeout, self.in_flight) else { return Ok(false) };
+        let Some(ring) = &mut self.ring else { return Ok(false) };
+        let Some((wanted, limit)) = self.bursts.next_block(now, timeout, self.in_ring) else { return Ok(false) };
         ring.block(&self.epoll, wanted, Some(limit))?;
         let before = out.len();
         self.collect(out)?;
@@ -341,26 +348,20 @@ impl Reactor {
 
     /// Hands what was gathered to the kernel. Not part of `collect`, because a block does it with the same call.
     fn begin_submitted(&mut self) -> io::Result<()> {
-        match &mut self.engine {
-            Engine::Uring(ring) => ring.begin_submitted(),
-            Engine::Threads(_) => Ok(()),
-        }
+        self.ring.as_mut().map_or(Ok(()), |ring| ring.begin_submitted())
     }
 
     /// Takes what is there, without waiting.
     fn collect(&mut self, out: &mut Vec<Completion>) -> io::Result<()> {
         let before = out.len();
-        match &mut self.engine {
-            Engine::Uring(ring) => ring.collect(out)?,
-            Engine::Threads(_) => {}
-        }
-        let ended = out.len() - before;
-        self.in_flight -= ended;
-        self.bursts.note_ended(ended);
-        if let Engine::Uring(ring) = &self.engine
-            && !ring.descriptors_may_be_ready()
-        {
-            return Ok(());
+        if let Some(ring) = &mut self.ring {
+            ring.collect(out)?;
+            let ended = out.len() - before;
+            self.in_ring -= ended;
+            self.bursts.note_ended(ended);
+            if !ring.descriptors_may_be_ready() {
+                return Ok(());
+            }
         }
         let (mut woken, mut workers, before) = (false, false, out.len());
         self.epoll.poll(|token, readable, writable, hangup| match token {
@@ -375,10 +376,10 @@ impl Reactor {
         if out.len() > before {
             self.bursts.note_descriptors(Instant::now());
         }
-        if workers && let Engine::Threads(threads) = &mut self.engine {
+        if workers {
             let before = out.len();
-            threads.collect(out);
-            self.in_flight -= out.len() - before;
+            self.threads.collect(out);
+            self.on_threads -= out.len() - before;
         }
         Ok(())
     }

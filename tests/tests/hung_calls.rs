@@ -3,10 +3,13 @@
 
 use forebay_tests::calls::{Call, CallGate};
 use forebay_tests::cluster::{Cluster, NAMES, PATIENCE};
-use forebay_tests::harness::{Daemon, IoMode, TempDir, Tier, VOLUME_NAME, Volume, forebay, run_command};
+use forebay_tests::harness::{Daemon, IoMode, Nbdkit, TempDir, Tier, VOLUME_NAME, Volume, forebay, run_command, skip};
 use forebay_tests::in_both_io_modes;
-use forebay_tests::nbd::{Client, Target};
+use forebay_tests::kernel::{Fuse, no_fuse_or_loop};
+use forebay_tests::nbd::{Client, Command as Request, Target};
+use std::io::Read;
 use std::process::Command;
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -153,6 +156,55 @@ in_both_io_modes! {
         use_by(&mut neighbour, 5);
         assert!(!calls.seen_of("").is_empty(), "the daemon's calls pass here");
         assert_eq!(may_wait(&calls), [], "calls of threads that serve volumes");
+        daemon.stop(MINUTE);
+    }
+
+    /// More reads than the kernel has threads for hang before one image: its neighbour, whose flushes need such a thread as well, is
+    /// served.
+    fn reads_that_hang_leave_their_neighbour_its_threads(io: IoMode) {
+        // Few enough that each client can send all of its own without a reply.
+        const READS: u64 = 50;
+        const CLIENTS: u64 = 12;
+        if let Some(missing) = no_fuse_or_loop() {
+            return skip(missing);
+        }
+        let folder = TempDir::new("hung-reads");
+        let server = Nbdkit::start(&folder, ["memory", "1G"]);
+        let fuse = Fuse::mount(&folder.join("hung.img"), &server.uri());
+        let mut volume = Volume::new(&folder, SIZE, Tier::Flash, io);
+        (volume.backing, volume.size) = (fuse.file().to_str().expect("a plain path").to_owned(), None);
+        volume.arguments.extend(["--shards", "1"].map(Into::into));
+        let mut daemon = volume.start();
+        create_neighbour(&daemon, &folder);
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(&volume.target()).unwrap()).collect();
+        let mut neighbour = Client::connect(&target_of(&volume, NEIGHBOUR)).unwrap();
+        use_by(&mut neighbour, 1);
+
+        server.signal(libc::SIGSTOP);
+        for (client, first) in clients.iter_mut().zip((0..).step_by(READS as usize)) {
+            for read in first..first + READS {
+                // Far enough from each other that each is one of its own.
+                client.send(Request::Read, 0, read, read << 20, BLOCK as u32, &[]).unwrap();
+            }
+        }
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            for value in 2..20 {
+                use_by(&mut neighbour, value);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done.send(()).unwrap();
+        });
+        let served = is_done.recv_timeout(MINUTE);
+        server.signal(libc::SIGCONT);
+        assert_eq!(served, Ok(()), "the neighbour of a volume whose reads hang is served");
+        for client in clients.iter_mut() {
+            for _ in 0..READS {
+                assert_eq!(client.receive().unwrap().1, 0);
+                client.stream.read_exact(&mut [0; BLOCK]).unwrap();
+            }
+        }
+        daemon.assert_healthy();
         daemon.stop(MINUTE);
     }
 

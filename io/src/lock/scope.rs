@@ -4,11 +4,13 @@
 //! reason in words. It judges by what `statfs` and the list of mounts tell, and by nothing that a server promises.
 
 use crate::file::DeviceFile;
+use crate::file_system::{
+    BCACHEFS, BTRFS, CEPH, CIFS, EXT, F2FS, FUSE, NFS, OVERLAY, SMB2, TMPFS, XFS, ZFS, file_system_of,
+};
 use crate::folder::{FileKind, Held};
 use forebay_core::fence::LockReach;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -36,21 +38,6 @@ pub struct MountFacts<'a> {
     /// The options of the file system itself.
     pub options: &'a str,
 }
-
-// What statfs calls them; linux/magic.h, and the sources of those that are not in it.
-const EXT: u64 = 0xef53;
-const XFS: u64 = 0x5846_5342;
-const BTRFS: u64 = 0x9123_683e;
-const F2FS: u64 = 0xf2f5_2010;
-const ZFS: u64 = 0x2fc1_2fc1;
-const BCACHEFS: u64 = 0xca45_1a4e;
-const TMPFS: u64 = 0x0102_1994;
-pub(crate) const NFS: u64 = 0x6969;
-pub(crate) const CIFS: u64 = 0xff53_4d42;
-pub(crate) const SMB2: u64 = 0xfe53_4d42;
-pub(crate) const FUSE: u64 = 0x6573_5546;
-pub(crate) const OVERLAY: u64 = 0x794c_7630;
-const CEPH: u64 = 0x00c3_6400;
 
 /// Judges by these facts alone, and looks at nothing.
 pub fn judge(kind: FileKind, magic: u64, mount: Option<MountFacts<'_>>) -> LockScope {
@@ -121,18 +108,6 @@ pub fn scope_at(path: &Path) -> io::Result<(LockScope, bool)> {
     let reach = look(&held.place()?, kind)?;
     let local = kind == FileKind::Regular && reach.about == LockReach::ThisHost;
     Ok((reach, local))
-}
-
-/// What `statfs` calls the file system of an open file.
-pub(crate) fn file_system_of(file: &File) -> io::Result<u64> {
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: the descriptor is open and `found` takes one statfs.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all zeros is a valid statfs, and the kernel has filled it.
-    Ok(unsafe { found.assume_init() }.f_type as u64 & 0xffff_ffff)
 }
 
 fn look(file: &File, kind: FileKind) -> io::Result<LockScope> {

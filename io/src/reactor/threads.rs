@@ -1,12 +1,14 @@
-//! Disk operations by worker threads, where io_uring is not to be had.
+//! Disk operations by worker threads, where io_uring is not to be had, and on file systems that it does not serve well.
 //!
-//! Workers are started when work waits and none is idle, and end after an idle time. Each device has at most
-//! [`PER_DEVICE_MAX`] of them at work, so that one that hangs does not take the workers of the others.
+//! Workers are started when work waits and none is idle, and end after an idle time. Each device has so many of them at work at
+//! most, so that one that hangs does not take the workers of the others.
 
 use super::epoll::Epoll;
+use super::lanes::Lanes;
 use super::{Completion, Interest, TOKEN_WORKERS, drain, new_eventfd, signal};
+use crate::closing;
 use crate::operation::Operation;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,8 +16,10 @@ use std::time::Duration;
 
 /// Operations of one device at work at one time.
 const PER_DEVICE_MAX: usize = 16;
-/// Workers in all; enough for a good many devices that hang.
-const WORKERS_MAX: usize = 256;
+/// The same of a file system behind a server or another process, where more of them wait than work.
+const PER_DISTANT_DEVICE_MAX: usize = 64;
+/// Workers in all; enough for 16 devices that hang.
+const WORKERS_MAX: usize = 16 * PER_DISTANT_DEVICE_MAX;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 struct Job {
@@ -23,22 +27,15 @@ struct Job {
     operation: Operation,
 }
 
-#[derive(Default)]
 struct State {
     /// May be begun now.
     ready: VecDeque<Job>,
-    /// By device: operations begun or ready, and those that wait for one of them to end.
-    devices: HashMap<usize, Device>,
+    /// Which of the others may be begun.
+    lanes: Lanes<Job>,
     done: Vec<Completion>,
     workers: usize,
     idle: usize,
     stopping: bool,
-}
-
-#[derive(Default)]
-struct Device {
-    admitted: usize,
-    waiting: VecDeque<Job>,
 }
 
 struct Shared {
@@ -61,18 +58,22 @@ impl Threads {
     pub(super) fn new(epoll: &Epoll) -> io::Result<Threads> {
         let event = new_eventfd()?;
         epoll.add(event.as_raw_fd(), TOKEN_WORKERS, Interest::READ)?;
-        Ok(Threads { shared: Arc::new(Shared { state: Mutex::default(), work: Condvar::new(), event }) })
+        let state = State {
+            ready: VecDeque::new(),
+            lanes: Lanes::new(),
+            done: Vec::new(),
+            workers: 0,
+            idle: 0,
+            stopping: false,
+        };
+        Ok(Threads { shared: Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), event }) })
     }
 
     pub(super) fn submit(&mut self, token: u64, operation: Operation) {
         let job = Job { token, operation };
         let mut state = self.shared.lock();
-        let device = state.devices.entry(device_of(&job)).or_default();
-        if device.admitted >= PER_DEVICE_MAX {
-            device.waiting.push_back(job);
-            return;
-        }
-        device.admitted += 1;
+        let most = if job.operation.file().is_asynchronous() { PER_DEVICE_MAX } else { PER_DISTANT_DEVICE_MAX };
+        let Some(job) = state.lanes.admit(job.operation.device(), most, job) else { return };
         state.ready.push_back(job);
         if state.idle >= state.ready.len() {
             drop(state);
@@ -109,34 +110,24 @@ impl Drop for Threads {
         let mut state = self.shared.lock();
         state.stopping = true;
         state.ready.clear();
-        state.devices.clear();
+        state.lanes.clear();
         drop(state);
         self.shared.work.notify_all();
     }
 }
 
-fn device_of(job: &Job) -> usize {
-    Arc::as_ptr(job.operation.file()) as usize
-}
-
 /// Records an end, and admits the next operation of the same device.
 fn finish(state: &mut State, job: Job, result: io::Result<()>) {
-    let key = device_of(&job);
-    if let Some(device) = state.devices.get_mut(&key) {
-        match device.waiting.pop_front() {
-            Some(next) => state.ready.push_back(next),
-            None => {
-                device.admitted -= 1;
-                if device.admitted == 0 {
-                    state.devices.remove(&key);
-                }
-            }
-        }
+    if let Some(next) = state.lanes.end(job.operation.device()) {
+        state.ready.push_back(next);
     }
     state.done.push(Completion::Done { token: job.token, result, buffer: job.operation.into_buffer() });
 }
 
 fn work(shared: &Shared) {
+    // An operation may be the last owner of its file, and it ends while others wait for the lock. Who cannot have that closed elsewhere
+    // closes it here.
+    let _ = closing::never_block_this_thread();
     let mut state = shared.lock();
     loop {
         if state.stopping {

@@ -6,6 +6,7 @@
 
 use super::Completion;
 use super::epoll::Epoll;
+use super::lanes::Lanes;
 use crate::operation::{Call, Operation, Progress};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use slab::Slab;
@@ -15,8 +16,12 @@ use std::time::Duration;
 
 const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
-/// Kernel threads for calls that block (fdatasync, fallocate, buffered writes), bounded and unbounded kind.
-const KERNEL_WORKERS_MAX: [u32; 2] = [128, 32];
+/// Operations of one device that the kernel has at one time. Each that blocks takes one of its threads: all of a file system without
+/// asynchronous I/O, and those of a block device that find its queue full.
+const PER_DEVICE_MAX: usize = 256;
+/// Kernel threads for calls that block: of files and block devices, enough for 16 devices that hang; and of all else. They are started
+/// when there is work for them.
+const KERNEL_WORKERS_MAX: [u32; 2] = [16 * PER_DEVICE_MAX as u32, 32];
 /// User data of the poll on the epoll; operations have their slab key.
 const POLL: u64 = u64::MAX;
 
@@ -28,8 +33,12 @@ struct InFlight {
 pub(super) struct Uring {
     ring: IoUring,
     operations: Slab<InFlight>,
+    /// Which of the others may be begun.
+    lanes: Lanes<InFlight>,
     /// Completion queue entries copied out, so that the operations can be resubmitted while they are walked.
     taken: Vec<(u64, i32)>,
+    /// Those that are walked: to begin others may take more of them meanwhile.
+    walked: Vec<(u64, i32)>,
     poll_armed: bool,
     /// Completions wait for us to enter the kernel (DEFER_TASKRUN).
     deferred: bool,
@@ -74,7 +83,9 @@ impl Uring {
         let mut uring = Uring {
             ring,
             operations: Slab::with_capacity(SUBMISSIONS as usize),
+            lanes: Lanes::new(),
             taken: Vec::with_capacity(COMPLETIONS as usize),
+            walked: Vec::with_capacity(COMPLETIONS as usize),
             poll_armed: false,
             deferred: flags != RingFlags::Plain,
         };
@@ -103,7 +114,14 @@ impl Uring {
     }
 
     pub(super) fn submit(&mut self, token: u64, operation: Operation) {
-        let key = self.operations.insert(InFlight { token, operation });
+        let device = operation.device();
+        if let Some(admitted) = self.lanes.admit(device, PER_DEVICE_MAX, InFlight { token, operation }) {
+            self.begin(admitted);
+        }
+    }
+
+    fn begin(&mut self, admitted: InFlight) {
+        let key = self.operations.insert(admitted);
         self.push_operation(key);
     }
 
@@ -169,23 +187,34 @@ impl Uring {
             self.enter(waiting as u32, 0, None)?;
         }
         self.take_entries();
-        let mut taken = std::mem::take(&mut self.taken);
-        for (data, result) in taken.drain(..) {
-            if data == POLL {
-                self.poll_armed = false;
-                continue;
-            }
-            let key = data as usize;
-            match self.operations[key].operation.advance(i64::from(result)) {
-                Progress::Again => self.push_operation(key),
-                Progress::Finished(result) => {
-                    let InFlight { token, operation } = self.operations.remove(key);
-                    out.push(Completion::Done { token, result, buffer: operation.into_buffer() });
-                }
+        let mut walked = std::mem::take(&mut self.walked);
+        while !self.taken.is_empty() {
+            std::mem::swap(&mut walked, &mut self.taken);
+            for (data, result) in walked.drain(..) {
+                self.end(data, result, out);
             }
         }
-        self.taken = taken;
+        self.walked = walked;
         Ok(())
+    }
+
+    /// One entry of the completion queue.
+    fn end(&mut self, data: u64, result: i32, out: &mut Vec<Completion>) {
+        if data == POLL {
+            self.poll_armed = false;
+            return;
+        }
+        let key = data as usize;
+        match self.operations[key].operation.advance(i64::from(result)) {
+            Progress::Again => self.push_operation(key),
+            Progress::Finished(result) => {
+                let InFlight { token, operation } = self.operations.remove(key);
+                if let Some(next) = self.lanes.end(operation.device()) {
+                    self.begin(next);
+                }
+                out.push(Completion::Done { token, result, buffer: operation.into_buffer() });
+            }
+        }
     }
 
     /// False while the ring's poll of the epoll is armed and has not ended: then no descriptor is ready, and to ask the
@@ -197,6 +226,10 @@ impl Uring {
     /// Waits until so many operations have ended, or the time is over. A ready epoll counts as one of them.
     pub(super) fn block(&mut self, epoll: &Epoll, wanted: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.arm_poll(epoll.raw());
+        // Found where the queue was full: whoever waits for them need not wait.
+        if !self.taken.is_empty() {
+            return Ok(());
+        }
         let waiting = self.ring.submission().len() as u32;
         self.enter(waiting, wanted, timeout)
     }
@@ -229,6 +262,7 @@ impl Drop for Uring {
     /// The kernel may still write to the operations' memory: wait for them a little, and leave behind those of a
     /// device that hangs. Never unmap under a request.
     fn drop(&mut self) {
+        self.lanes.clear();
         let deadline = std::time::Instant::now() + Duration::from_secs(2);
         let mut ended = Vec::new();
         while !self.operations.is_empty() && std::time::Instant::now() < deadline {
@@ -288,6 +322,80 @@ mod tests {
     use forebay_core::types::FrameId;
     use std::os::fd::AsRawFd;
     use std::sync::Arc;
+
+    /// A device with more operations than its lane takes, and another one whose operations are gathered: what begins in the place of
+    /// what has ended fills the queue, and what is taken then must not be lost.
+    #[test]
+    fn what_ends_while_others_begin_is_taken_as_well() {
+        const MANY: u64 = PER_DEVICE_MAX as u64 + 200;
+        let folder = tempfile::tempdir().unwrap();
+        let device = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, vec![0u8; 64 * 4096]).unwrap();
+            // Read through the page cache: it ends where it is handed over.
+            Arc::new(DeviceFile::buffered(std::fs::File::open(&path).unwrap(), &path, "it is a test").unwrap())
+        };
+        let (deep, other) = (device("deep"), device("other"));
+        let arena = Arena::anonymous(64, false).unwrap();
+        let read = |file: &Arc<DeviceFile>, i: u64| {
+            let mut buffers = Buffers::none();
+            buffers.push_frame(&arena, FrameId((i % 64) as u32), 0, 4096);
+            Operation::new(file.clone(), OperationKind::Read { offset: i % 64 * 4096 }, buffers)
+        };
+        for flags in RingFlags::LADDER {
+            let epoll = Epoll::new().unwrap();
+            let (mut ring, _) = Uring::with_flags(&epoll, flags).unwrap();
+            for i in 0..MANY {
+                ring.submit(i, read(&deep, i));
+            }
+            ring.begin_submitted().unwrap();
+            for i in MANY..MANY + u64::from(SUBMISSIONS) - 50 {
+                ring.submit(i, read(&other, i));
+            }
+            let expected = (MANY + u64::from(SUBMISSIONS) - 50) as usize;
+            let mut out = Vec::new();
+            let limit = std::time::Instant::now() + Duration::from_secs(20);
+            while out.len() < expected {
+                assert!(std::time::Instant::now() < limit, "{flags:?}: {} of {expected} ended", out.len());
+                ring.collect(&mut out).unwrap();
+                ring.begin_submitted().unwrap();
+            }
+        }
+    }
+
+    /// As many operations as the queue takes, which end as they are handed over, and no poll armed: the wait finds them.
+    #[test]
+    fn a_wait_does_not_sleep_over_what_a_full_queue_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        std::fs::write(&path, vec![0u8; 4096]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let file = Arc::new(DeviceFile::buffered(file, &path, "it is a test").unwrap());
+        let arena = Arena::anonymous(1, false).unwrap();
+        for flags in RingFlags::LADDER {
+            let epoll = Epoll::new().unwrap();
+            let (mut ring, _) = Uring::with_flags(&epoll, flags).unwrap();
+            let event = new_eventfd().unwrap();
+            epoll.add(event.as_raw_fd(), 1, Interest::READ).unwrap();
+            signal(event.as_raw_fd());
+            let mut out = Vec::new();
+            while ring.poll_armed {
+                ring.block(&epoll, 1, Some(Duration::from_secs(20))).unwrap();
+                ring.collect(&mut out).unwrap();
+            }
+            crate::reactor::drain(event.as_raw_fd());
+            for i in 0..u64::from(SUBMISSIONS) {
+                let mut buffers = Buffers::none();
+                buffers.push_frame(&arena, FrameId(0), 0, 4096);
+                ring.submit(i, Operation::new(file.clone(), OperationKind::Read { offset: 0 }, buffers));
+            }
+            let start = std::time::Instant::now();
+            ring.block(&epoll, 1, Some(Duration::from_secs(20))).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(10), "{flags:?}: it slept over what had ended");
+            ring.collect(&mut out).unwrap();
+            assert!(!out.is_empty(), "{flags:?}");
+        }
+    }
 
     /// Kernels of different age take different steps of the ladder; each must work on this one.
     #[test]
