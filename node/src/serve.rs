@@ -16,7 +16,7 @@ use crate::placement::Placement;
 use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
 use crate::{history, http};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles};
 use forebay_api::events::{EventKind, Happened, Severity};
@@ -131,11 +131,7 @@ async fn serve(config: Config) -> Result<bool> {
         HttpPlace::Occupied(address) => drop(tokio::spawn(page.open_later(address))),
     }
 
-    let opening = open_volumes(&node, &store, &config);
-    tokio::select! {
-        opened = opening => opened?,
-        _ = signals.next() => bail!("stopped before the volumes were open; nothing was changed"),
-    }
+    open_volumes_unless_stopped(&node, &store, &config, &mut signals).await?;
     let_clients_in(&node, &handles[0], nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
@@ -572,6 +568,24 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum
 }
 
 // --- volumes ---
+
+/// Opens all volumes. A node of a cluster that is told to stop meanwhile may own volumes, and its watchdog may be armed: that ends in
+/// order, or the machine would be reset.
+async fn open_volumes_unless_stopped(
+    node: &Arc<Node>,
+    store: &Store,
+    config: &Config,
+    signals: &mut Signals,
+) -> Result<()> {
+    let opened = tokio::select! {
+        opened = open_volumes(node, store, config) => opened,
+        _ = signals.next() => Err(anyhow!("stopped before the volumes were open; nothing was changed")),
+    };
+    if opened.is_err() && node.cluster().is_some() {
+        stop(node, config.node.drain_on_stop, signals).await;
+    }
+    opened
+}
 
 /// Opens what the config names, and what else is recorded. Each may fail alone, but for the volume of a command line without a config
 /// file: whoever has given that sees at once that nothing is served, and why.

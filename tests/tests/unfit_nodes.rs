@@ -64,3 +64,23 @@ impl SmallDisk {
         SmallDisk { _mounted: mounted, _device: device }
     }
 }
+
+/// SIGTERM while a volume of the config is still being opened: the node is in its cluster by then, may own volumes and have its watchdog
+/// armed, so it ends in order. What tells the next process that this one may have left writes behind is taken back with that.
+#[test]
+fn a_node_that_is_stopped_while_it_opens_its_volumes_leaves_in_order() {
+    let Some(mut cluster) = Cluster::prepare("stop-while-opening", 1, "") else { return };
+    // A server that takes the connection and never says a word: opening it waits for 5 s.
+    let socket = cluster.place(0, "silent.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let backing = format!("nbd+unix:///?socket={}", socket.display());
+    cluster.add_tables(0, &format!("[[volume]]\nname = \"silent\"\nbacking = \"{backing}\"\n"));
+    cluster.launch(0);
+    let boot = cluster.place(0, "state").join("cluster").join("boot");
+    cluster.wait_for("the node to be in its cluster", |cluster| cluster.try_command(0, &["node", "list"]).is_ok());
+    assert!(boot.exists(), "a process runs here");
+    cluster.stop(0);
+    let log = std::fs::read_to_string(cluster.place(0, "log")).unwrap();
+    assert!(log.contains("stopped before the volumes were open"), "it was stopped too late for this test: {log}");
+    assert!(!boot.exists(), "{log}");
+}
