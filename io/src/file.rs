@@ -4,7 +4,7 @@
 //! through it, so the lock outlives the last request.
 
 use crate::closing::EndsElsewhere;
-use crate::file_system::{BTRFS, EXT, F2FS, OVERLAY, TMPFS, XFS, file_system_of};
+use crate::file_system::{BTRFS, EXT, F2FS, TMPFS, XFS, file_system_of};
 use crate::folder::{FileKind, Held};
 use crate::memory::AlignedBuffer;
 use std::fs::File;
@@ -73,7 +73,7 @@ impl DeviceFile {
             Err(error) => return Err(error),
         };
         let own_path = held.own_path()?;
-        let asynchronous = works_asynchronously(&file, kind)?;
+        let asynchronous = works_asynchronously(&file, kind);
         let file = EndsElsewhere::new(path.display().to_string(), file);
         Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, asynchronous, stable_writes: false })
     }
@@ -83,7 +83,7 @@ impl DeviceFile {
         let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
         let access = Access::Buffered { reason: reason.into() };
         let (path, own_path) = (path.to_owned(), path.to_owned());
-        let asynchronous = works_asynchronously(&file, kind)?;
+        let asynchronous = works_asynchronously(&file, kind);
         let file = EndsElsewhere::new(path.display().to_string(), file);
         Ok(DeviceFile { file, path, own_path, kind, access, asynchronous, stable_writes: false })
     }
@@ -200,12 +200,13 @@ impl DeviceFile {
     }
 }
 
-/// Tells what [`DeviceFile::is_asynchronous`] says. These return EAGAIN for what they would have to wait for (FMODE_NOWAIT), and most of them take
-/// direct writes in parallel (FOP_DIO_PARALLEL_WRITE); overlayfs is as those below it, which can be no others for writing.
-fn works_asynchronously(file: &File, kind: FileKind) -> io::Result<bool> {
+/// Tells what [`DeviceFile::is_asynchronous`] says. These return EAGAIN for what they would have to wait for (FMODE_NOWAIT), and most of them
+/// take direct writes in parallel (FOP_DIO_PARALLEL_WRITE). What overlayfs does is up to those below it, which may be any.
+fn works_asynchronously(file: &File, kind: FileKind) -> bool {
     match kind {
-        FileKind::Block => Ok(true),
-        FileKind::Regular => Ok([BTRFS, EXT, F2FS, OVERLAY, TMPFS, XFS].contains(&file_system_of(file)?)),
+        FileKind::Block => true,
+        // A server that does not say is a server.
+        FileKind::Regular => file_system_of(file).is_ok_and(|magic| [BTRFS, EXT, F2FS, TMPFS, XFS].contains(&magic)),
     }
 }
 
