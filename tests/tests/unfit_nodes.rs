@@ -84,3 +84,19 @@ fn a_node_that_is_stopped_while_it_opens_its_volumes_leaves_in_order() {
     assert!(log.contains("stopped before the volumes were open"), "it was stopped too late for this test: {log}");
     assert!(!boot.exists(), "{log}");
 }
+
+/// A process that was killed may have left writes behind, and no watchdog that was armed anew has looked whether they have ended: a stop
+/// in order of the next process does not take back what tells of that.
+#[test]
+fn the_mark_of_a_killed_process_outlives_a_stop_of_the_next_one() {
+    let Some(mut cluster) = Cluster::prepare("mark-of-a-killed", 1, "") else { return };
+    let boot = cluster.place(0, "state").join("cluster").join("boot");
+    cluster.start(0);
+    cluster.stop(0);
+    assert!(!boot.exists(), "a process that ends in order leaves nothing behind");
+    cluster.start(0);
+    cluster.kill(0);
+    cluster.start(0);
+    cluster.stop(0);
+    assert!(boot.exists(), "nobody has looked whether the writes of the killed process have ended");
+}

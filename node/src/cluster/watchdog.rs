@@ -29,6 +29,7 @@ use forebay_io::durable::write_atomically;
 use forebay_io::fence::Watchdog;
 use forebay_io::fence::watchdog::{Looked, look};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration as Time;
@@ -41,14 +42,20 @@ const LOCK_LOOK: Time = Time::from_millis(50);
 /// So many feeds fall into the timer.
 const FEEDS: u64 = 8;
 
+/// A device that takes longer to be armed does not answer; the end of the daemon does not wait for that.
+const ARMING_MAX: Time = Time::from_secs(5);
+
 /// What this node has to do with its own watchdog.
 pub(super) struct OwnWatchdog {
-    /// A process of this boot before this one has not ended in order: its writes may be under way.
-    former_process: bool,
+    /// No process of this boot before this one may still have writes under way: there was none, it ended in order, or its locks
+    /// have shown it.
+    former_has_ended: AtomicBool,
     /// Where that is kept.
     boot_file: PathBuf,
     /// By which who feeds it is told to disarm it.
     armed: Mutex<Option<Sender<oneshot::Sender<Result<()>>>>>,
+    /// Held while it is armed, which then is known before the daemon ends. True: the daemon ends, and nothing is armed any more.
+    ends: tokio::sync::Mutex<bool>,
 }
 
 impl OwnWatchdog {
@@ -58,7 +65,8 @@ impl OwnWatchdog {
         let boot = format!("{:032x}", u128::from_be_bytes(host.boot));
         let former_process = std::fs::read_to_string(&boot_file).is_ok_and(|text| text == boot);
         write_atomically(&boot_file, boot.as_bytes())?;
-        Ok(OwnWatchdog { former_process, boot_file, armed: Mutex::default() })
+        let former_has_ended = AtomicBool::new(!former_process);
+        Ok(OwnWatchdog { former_has_ended, boot_file, armed: Mutex::default(), ends: tokio::sync::Mutex::default() })
     }
 }
 
@@ -81,8 +89,13 @@ impl Cluster {
     }
 
     async fn try_watchdog(&self, config: &WatchdogConfig, mut entry: NodeEntry) -> Result<WatchdogDefinition> {
-        if self.own_watchdog.former_process {
+        if !self.own_watchdog.former_has_ended.load(Ordering::Acquire) {
             self.await_former_process().await?;
+            self.own_watchdog.former_has_ended.store(true, Ordering::Release);
+        }
+        let ends = self.own_watchdog.ends.lock().await;
+        if *ends {
+            bail!("the daemon ends");
         }
         let asked = config.clone();
         let arm = move || -> Result<(Looked, Watchdog, Feeding)> {
@@ -103,6 +116,7 @@ impl Cluster {
         let feeder = std::thread::Builder::new().name("watchdog".to_owned());
         feeder.spawn(move || feed(watchdog, feeding, &shard, &stopped)).context("cannot start a thread")?;
         *self.own_watchdog.armed.lock().expect("nobody panics while holding it") = Some(stop);
+        drop(ends);
         let words = WatchdogDefinition {
             proven_unix_s: self.last_reset(&config.device, &looked),
             identity: Line::of(&looked.identity),
@@ -194,6 +208,10 @@ impl Cluster {
 
     /// The daemon ends: where nothing is owned here and nothing is under way, the watchdog is disarmed (H4).
     pub async fn end_watchdog(&self, last_look: oneshot::Receiver<Late>) {
+        // To arm it takes a moment. What is armed behind our back would reset a machine whose daemon ended in order.
+        if let Ok(mut ends) = tokio::time::timeout(ARMING_MAX, self.own_watchdog.ends.lock()).await {
+            *ends = true;
+        }
         let rests = last_look.await.is_ok_and(|late| late.leases_end.is_none() && !late.owns);
         let armed = self.own_watchdog.armed.lock().expect("nobody panics while holding it").take();
         if !rests {
@@ -206,9 +224,10 @@ impl Cluster {
             }
             return;
         }
-        // The next process need not look for the writes of this one.
-        let forgotten = std::fs::remove_file(&self.own_watchdog.boot_file);
-        if let Err(error) = forgotten {
+        // The next process need not look for the writes of this one; for those of one before it, unless they were seen to have ended.
+        if self.own_watchdog.former_has_ended.load(Ordering::Acquire)
+            && let Err(error) = std::fs::remove_file(&self.own_watchdog.boot_file)
+        {
             log::say!(Error, "cannot remove {}: {error}", self.own_watchdog.boot_file.display());
         }
         let Some(stop) = armed else { return };
