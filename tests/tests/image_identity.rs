@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// Power cuts until the planted fault shows.
+const ROUNDS_MAX: usize = 10;
 /// Bytes of a disk on which every one of the file systems can be made.
 const DISK: u64 = 320 << 20;
 
@@ -109,7 +111,10 @@ fn a_marker_that_is_ahead_of_its_image_is_caught() {
         return skip(reason);
     }
     assert!(forebay_planted().exists());
-    let why = cut("btrfs", Some("marker-ahead")).expect_err("no power cut has shown it");
+    // sync(2) is the whole host's: one of anybody else at the wrong moment makes durable what the marker is ahead of, and then there is
+    // nothing to see.
+    let shown = (0..ROUNDS_MAX).find_map(|_| cut("btrfs", Some("marker-ahead")).err());
+    let why = shown.expect("no power cut has shown it");
     assert!(why.contains("last changed") && why.contains("--same-image"), "{why}");
 }
 
