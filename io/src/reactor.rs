@@ -5,7 +5,8 @@
 //! both modes only tell readiness, by the same level-triggered epoll (in `Uring` the ring polls that epoll).
 //!
 //! A ring begins an operation on the thread that submits it, and leaves it to the file system to say that it would have to wait. Some
-//! do not say it and wait (FUSE), for others the kernel lets one write at a time go to a file (NFS, SMB). So the files of file systems
+//! do not say it and wait (FUSE), and of those that do some have no FOP_DIO_PARALLEL_WRITE: io_uring hands their files one write at a
+//! time. So the files of file systems
 //! that are not known to work asynchronously go to worker threads in both modes ([`DeviceFile::is_asynchronous`]).
 //!
 //! [`DeviceFile::is_asynchronous`]: crate::file::DeviceFile::is_asynchronous

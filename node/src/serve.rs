@@ -579,7 +579,7 @@ async fn open_volumes_unless_stopped(
 ) -> Result<()> {
     let opened = tokio::select! {
         opened = open_volumes(node, store, config) => opened,
-        _ = signals.next() => Err(anyhow!("stopped before the volumes were open; nothing was changed")),
+        _ = signals.next() => Err(anyhow!("stopped before the volumes were open")),
     };
     if opened.is_err() && node.cluster().is_some() {
         stop(node, config.node.drain_on_stop, signals).await;

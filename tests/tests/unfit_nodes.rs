@@ -70,11 +70,14 @@ impl SmallDisk {
 #[test]
 fn a_node_that_is_stopped_while_it_opens_its_volumes_leaves_in_order() {
     let Some(mut cluster) = Cluster::prepare("stop-while-opening", 1, "") else { return };
-    // A server that takes the connection and never says a word: opening it waits for 5 s.
-    let socket = cluster.place(0, "silent.sock");
-    let _silent = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let backing = format!("nbd+unix:///?socket={}", socket.display());
-    cluster.add_tables(0, &format!("[[volume]]\nname = \"silent\"\nbacking = \"{backing}\"\n"));
+    // Servers that take the connection and never say a word: opening one waits for 5 s, which a busy machine makes short.
+    let mut silent = Vec::new();
+    for name in ["one", "two", "three", "four", "five", "six"] {
+        let socket = cluster.place(0, &format!("{name}.sock"));
+        silent.push(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let backing = format!("nbd+unix:///?socket={}", socket.display());
+        cluster.add_tables(0, &format!("[[volume]]\nname = \"{name}\"\nbacking = \"{backing}\"\n"));
+    }
     cluster.launch(0);
     let boot = cluster.place(0, "state").join("cluster").join("boot");
     cluster.wait_for("the node to be in its cluster", |cluster| cluster.try_command(0, &["node", "list"]).is_ok());

@@ -1,7 +1,8 @@
 //! How many operations of one device are at work at one time.
 //!
-//! An operation that blocks takes a thread, of ours or of the kernel, until its device answers. So each device has a lane of so many:
-//! one that hangs takes no more threads than that, and those of others find one.
+//! An operation that blocks takes a thread, of ours or of the kernel, until its device answers. So each device, as it was opened, has a
+//! lane of so many: one that hangs takes no more threads than that, and those of others find one. Files of one server have a lane each:
+//! as many of them as there are lanes' worth of threads take them all.
 
 use std::collections::{HashMap, VecDeque};
 

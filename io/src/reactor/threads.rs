@@ -18,7 +18,7 @@ use std::time::Duration;
 const PER_DEVICE_MAX: usize = 16;
 /// The same of a file system behind a server or another process, where more of them wait than work.
 const PER_DISTANT_DEVICE_MAX: usize = 64;
-/// Workers in all; enough for 16 devices that hang.
+/// Workers in all; enough for 16 files that hang.
 const WORKERS_MAX: usize = 16 * PER_DISTANT_DEVICE_MAX;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 

@@ -19,7 +19,7 @@ const COMPLETIONS: u32 = 4096;
 /// Operations of one device that the kernel has at one time. Each that blocks takes one of its threads: all of a file system without
 /// asynchronous I/O, and those of a block device that find its queue full.
 const PER_DEVICE_MAX: usize = 256;
-/// Kernel threads for calls that block: of files and block devices, enough for 16 devices that hang; and of all else. They are started
+/// Kernel threads for calls that block: of files and block devices, enough for 16 that hang; and of all else. They are started
 /// when there is work for them.
 const KERNEL_WORKERS_MAX: [u32; 2] = [16 * PER_DEVICE_MAX as u32, 32];
 /// User data of the poll on the epoll; operations have their slab key.

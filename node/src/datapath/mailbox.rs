@@ -50,7 +50,8 @@ pub async fn await_closed(closed: oneshot::Receiver<()>) -> bool {
     if !ended {
         log::say!(
             Error,
-            "files are not closed after {} s, their file system does not answer; their locks keep others out meanwhile",
+            "files of a volume are not closed after {} s, because their file system does not answer; their locks keep others \
+             out meanwhile, and `forebay status` names them (close-hangs)",
             CLOSE_MAX.as_secs()
         );
     }
