@@ -21,6 +21,7 @@ pub mod foreign;
 pub mod judged;
 pub mod lock_look;
 pub mod nbd;
+pub mod reopening;
 pub mod slow;
 
 use crate::clock::now as clock_now;

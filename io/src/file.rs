@@ -36,6 +36,8 @@ pub struct DeviceFile {
     path: PathBuf,
     own_path: PathBuf,
     kind: FileKind,
+    /// Of its file system and its inode, or of the device.
+    numbers: (u64, u64),
     access: Access,
     /// Whether a ring serves it well, see [`DeviceFile::is_asynchronous`].
     asynchronous: bool,
@@ -72,20 +74,21 @@ impl DeviceFile {
             }
             Err(error) => return Err(error),
         };
-        let own_path = held.own_path()?;
+        let (own_path, numbers) = (held.own_path()?, numbers_of(&file, kind)?);
         let asynchronous = works_asynchronously(&file, kind);
         let file = EndsElsewhere::new(path.display().to_string(), file);
-        Ok(DeviceFile { file, path: path.to_owned(), own_path, kind, access, asynchronous, stable_writes: false })
+        let path = path.to_owned();
+        Ok(DeviceFile { file, path, own_path, kind, numbers, access, asynchronous, stable_writes: false })
     }
 
     /// From a file that is open already, used through the page cache.
     pub fn buffered(file: File, path: &Path, reason: &str) -> io::Result<DeviceFile> {
         let kind = if file.metadata()?.file_type().is_block_device() { FileKind::Block } else { FileKind::Regular };
         let access = Access::Buffered { reason: reason.into() };
-        let (path, own_path) = (path.to_owned(), path.to_owned());
+        let (path, own_path, numbers) = (path.to_owned(), path.to_owned(), numbers_of(&file, kind)?);
         let asynchronous = works_asynchronously(&file, kind);
         let file = EndsElsewhere::new(path.display().to_string(), file);
-        Ok(DeviceFile { file, path, own_path, kind, access, asynchronous, stable_writes: false })
+        Ok(DeviceFile { file, path, own_path, kind, numbers, access, asynchronous, stable_writes: false })
     }
 
     /// Makes a buffered device sync each write before it counts as complete. O_DIRECT needs none of it: there,
@@ -114,6 +117,11 @@ impl DeviceFile {
     /// Where it lay when it was opened, whatever links have led there.
     pub fn own_path(&self) -> &Path {
         &self.own_path
+    }
+
+    /// Of its file system and its inode when it was opened, or of the device and nothing: two openings with others are of two files.
+    pub fn numbers(&self) -> (u64, u64) {
+        self.numbers
     }
 
     /// Regular file or block device.
@@ -214,6 +222,14 @@ fn works_asynchronously(file: &File, kind: FileKind) -> bool {
 /// first ([`Held`]).
 pub fn kind_of(path: &Path) -> io::Result<FileKind> {
     Held::of(path)?.kind()
+}
+
+fn numbers_of(file: &File, kind: FileKind) -> io::Result<(u64, u64)> {
+    let metadata = file.metadata()?;
+    Ok(match kind {
+        FileKind::Regular => (metadata.dev(), metadata.ino()),
+        FileKind::Block => (metadata.rdev(), 0),
+    })
 }
 
 /// Size of a file or block device.

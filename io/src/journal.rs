@@ -33,10 +33,11 @@ pub use replay::{
     AreaState, BatchFound, Replay, ReplayReport, ReplayRequest, TierWord, Verdict, copy_into, inspect, replay,
 };
 
+use crate::backing::reopening::{Opening, look_at};
 use crate::file::{Access, DeviceFile, reserve};
 use crate::file_error::FileError;
 use crate::folder::{self, Folder, Held};
-use crate::lock::{LockAttempt, await_lock};
+use crate::lock::{LockAttempt, LockRange, await_lock, unlock};
 use crate::memory::AlignedBuffer;
 use forebay_core::format::{JOURNAL_VERSION, JournalBatch, TIER_BLOCK_BYTES, crc32c};
 use forebay_core::types::Term;
@@ -238,13 +239,9 @@ pub fn check(path: &Path, volume: &[u8; 16], tier_term: Option<Term>) -> Result<
     let superblock = read_superblock(&device)?;
     let area_blocks = superblock.area_blocks;
     if superblock.volume != *volume {
-        return match check_erased(&device, area_blocks) {
-            Ok(()) => Ok(None),
-            Err(_) => {
-                let (found, expected) = (superblock.volume, *volume);
-                Err(JournalError::OtherVolume { path: path.to_owned(), found, expected })
-            }
-        };
+        return check_erased(&device, area_blocks)
+            .map(|()| None)
+            .or_else(|_| require_owner(path, &superblock, volume).map(|()| None));
     }
     let mut journal = JournalReader { file: Arc::new(device), wrappers: None };
     for area in [0, area_blocks] {
@@ -276,7 +273,7 @@ fn remove_erased(path: &Path, volume: Option<&[u8; 16]>) -> Result<(), JournalEr
             expected: *expected,
         });
     }
-    let device = lock_for(device, REMOVAL_LOCK_WAIT)?;
+    lock_for(&device, REMOVAL_LOCK_WAIT)?;
     check_erased(&device, superblock.area_blocks)?;
     held.remove().map_err(failed("remove", path))
 }
@@ -377,15 +374,26 @@ fn check_erased(device: &DeviceFile, area_blocks: u32) -> Result<(), JournalErro
     Ok(())
 }
 
-/// Opens a journal for its I/O, as soon as nobody else has it.
-fn open_locked(path: &Path, lock_timeout: Duration) -> Result<DeviceFile, JournalError> {
-    lock_for(DeviceFile::open(path, false).map_err(failed("open", path))?, lock_timeout)
+/// Refuses a journal that was written for another volume.
+fn require_owner(path: &Path, superblock: &JournalSuperblock, volume: &[u8; 16]) -> Result<(), JournalError> {
+    if superblock.volume == *volume {
+        return Ok(());
+    }
+    let (found, expected) = (superblock.volume, *volume);
+    Err(JournalError::OtherVolume { path: path.to_owned(), found, expected })
 }
 
-fn lock_for(device: DeviceFile, timeout: Duration) -> Result<DeviceFile, JournalError> {
+/// Opens a journal for its I/O, as soon as nobody else has it.
+fn open_locked(path: &Path, lock_timeout: Duration) -> Result<DeviceFile, JournalError> {
+    let device = DeviceFile::open(path, false).map_err(failed("open", path))?;
+    lock_for(&device, lock_timeout)?;
+    Ok(device)
+}
+
+fn lock_for(device: &DeviceFile, timeout: Duration) -> Result<(), JournalError> {
     let path = device.path();
     match await_lock(device.file(), timeout).map_err(failed("lock", path))? {
-        LockAttempt::Locked => Ok(device),
+        LockAttempt::Locked => Ok(()),
         LockAttempt::HeldBy(holder) => Err(JournalError::File(FileError::held_by(WHAT, path, holder, timeout))),
     }
 }
@@ -443,12 +451,41 @@ impl Journal {
     pub fn open(path: &Path, volume: &[u8; 16], lock_timeout: Duration) -> Result<Journal, JournalError> {
         let device = open_locked(path, lock_timeout)?;
         let superblock = read_superblock(&device)?;
-        if superblock.volume != *volume {
-            let (found, expected) = (superblock.volume, *volume);
-            return Err(JournalError::OtherVolume { path: path.to_owned(), found, expected });
-        }
+        require_owner(path, &superblock, volume)?;
         check_erased(&device, superblock.area_blocks)?;
         Ok(Journal { file: Arc::new(device), blocks: 2 * superblock.area_blocks })
+    }
+
+    /// The same open journal, with the same lock.
+    pub fn share(&self) -> Journal {
+        Journal { file: self.file.clone(), blocks: self.blocks }
+    }
+
+    /// Whether it can be read by its opening. Takes as long as its server does.
+    pub fn look(&self) -> Opening {
+        look_at(&self.file)
+    }
+
+    /// Opens the same file anew, without its lock. What it holds is not looked at, for whoever goes on with it knows that; so another
+    /// file at its path is refused, whatever it says of itself.
+    pub fn opened_anew(&self, volume: &[u8; 16]) -> Result<Journal, JournalError> {
+        let path = self.path();
+        let device = DeviceFile::open(path, false).map_err(failed("open", path))?;
+        let superblock = read_superblock(&device)?;
+        require_owner(path, &superblock, volume)?;
+        let anew = Journal { file: Arc::new(device), blocks: 2 * superblock.area_blocks };
+        if anew.file.numbers() != self.file.numbers() || anew.blocks != self.blocks {
+            return Err(unusable(path, "another file is at its path than the journal that was open; put that back"));
+        }
+        Ok(anew)
+    }
+
+    /// Gives its lock to another opening of the same file. Nothing may be under way by this one, and nothing is written by it any
+    /// more.
+    pub fn hand_lock_to(&self, anew: &Journal, timeout: Duration) -> Result<(), JournalError> {
+        // That the server does not hear of it is no error: what counts is who has the lock next.
+        let _ = unlock(self.file.file(), LockRange::WHOLE);
+        lock_for(&anew.file, timeout)
     }
 
     /// The path at which it was opened.

@@ -139,6 +139,15 @@ fn try_lock_silently(file: &File, range: LockRange) -> io::Result<bool> {
     }
 }
 
+/// Gives these bytes up, as far as this description has them.
+pub fn unlock(file: &File, range: LockRange) -> io::Result<()> {
+    let mut lock = range.to_flock();
+    lock.l_type = libc::F_UNLCK as libc::c_short;
+    // SAFETY: the argument is a valid flock that the kernel only reads.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Waits for the whole file's lock at most so long. Tries again and again instead of F_OFD_SETLKW, which has no time limit.
 pub fn await_lock(file: &File, timeout: Duration) -> io::Result<LockAttempt> {
     let deadline = Instant::now() + timeout;

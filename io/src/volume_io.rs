@@ -96,6 +96,10 @@ pub struct VolumeIo {
     /// None: a member of a cluster that owns no term of the volume.
     backing: Option<Backing>,
     journal: Option<Journal>,
+    /// Nothing is asked of backing and journal: what core asks of them fails at once.
+    left: bool,
+    /// Nothing counts that the backing was not synced for: core is told so by the failure of the next operation that changes backing or journal.
+    unsynced_lost: bool,
     pending: Slab<Pending>,
     /// Ended operations whose event waits for a model's time.
     delayed: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -126,6 +130,8 @@ impl VolumeIo {
             tier,
             backing: None,
             journal: None,
+            left: false,
+            unsynced_lost: false,
             pending: Slab::new(),
             delayed: BinaryHeap::new(),
             tier_stats: DeviceStats::default(),
@@ -221,6 +227,34 @@ impl VolumeIo {
     /// tells its readiness, and its close waits for nobody.
     pub fn take_backing(&mut self) -> (Option<Backing>, Option<Journal>) {
         (self.backing.take().filter(|backing| backing.file().is_some()), self.journal.take())
+    }
+
+    /// Asks nothing more of backing and journal: whatever core asks of them fails at once, until [`VolumeIo::return_to_backing`].
+    pub fn leave_backing(&mut self) {
+        self.left = true;
+    }
+
+    /// Nothing is under way to backing and journal.
+    pub fn backing_rests(&self) -> bool {
+        let of_tier = |kind: &Kind| {
+            matches!(kind, Kind::TierWrite { .. } | Kind::TierSync | Kind::TierRead { .. } | Kind::TierScan)
+        };
+        self.pending.iter().all(|(_, pending)| of_tier(&pending.kind))
+    }
+
+    /// Goes on with the backing that was left, or with another opening of the same file, under its lock, and with one of the
+    /// journal, if there is one. Of what was written by the former opening nothing counts that no sync has covered, as after a restart:
+    /// core, which writes everything again since the last sync when one operation fails, is told so by such a failure.
+    pub fn return_to_backing(&mut self, anew: Option<(Backing, Option<Journal>)>) {
+        self.left = false;
+        let Some((backing, journal)) = anew else { return };
+        assert!(self.backing_rests(), "the former opening has come to rest before its lock is given up");
+        // The last owner of the file ends it, on a thread that may wait.
+        drop(self.backing_mut().go_on_with(backing));
+        if self.journal.is_some() && journal.is_some() {
+            self.journal = journal;
+        }
+        self.unsynced_lost = true;
     }
 
     /// The journal beside the backing, erased: to be given before core may write to it.
@@ -485,6 +519,11 @@ impl VolumeIo {
         what: OperationKind,
         buffers: Buffers,
     ) -> Executed {
+        let changes = !matches!(kind, Kind::BackingRead { .. });
+        if self.left || (changes && std::mem::take(&mut self.unsynced_lost)) {
+            self.stats_of(&kind).record(0, pieces, 0, true);
+            return done(op, Outcome::Failed(IoError::Failed));
+        }
         match operation {
             DeviceOperation::Write { bytes } | DeviceOperation::Zero { bytes } => {
                 assert!(self.backing().locked(), "the backing is written to only under its lock");

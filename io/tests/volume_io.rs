@@ -34,6 +34,7 @@ everywhere! {
     a_slow_backing_answers_on_time_and_not_before
     planned_faults_become_the_errors_that_core_knows
     a_dropped_sync_and_write_are_lies_that_show
+    what_was_left_fails_at_once_and_a_new_opening_has_lost_what_was_not_synced
     effects_of_the_shard_are_left_to_it
 }
 
@@ -300,6 +301,49 @@ fn a_slow_backing_answers_on_time_and_not_before(mode: ModeChoice, kind: TierKin
     assert_eq!((rig.io.deadline(), rig.io.in_flight()), (None, 0));
     // A little less than 80 ms: the sync was asked for after the operations that it waited for.
     assert!(rig.io.backing().stats.syncs.latency_max_ns >= 60_000_000);
+}
+
+/// A write of a slow backing is under way when it is left: only then it rests. The file of the new opening has the former one's lock.
+fn what_was_left_fails_at_once_and_a_new_opening_has_lost_what_was_not_synced(mode: ModeChoice, kind: TierKind) {
+    let mut rig = Rig::new(mode, kind, "slow:latency=50ms:");
+    let write = |frame, op| Effect::BackingWrite {
+        op,
+        offset: 4096,
+        parts: [part(frame, 0, 4096, None)].into_iter().collect(),
+    };
+    let read = |op| Effect::BackingRead { op, at: BlockIndex(1), frames: [FrameId(12)].into_iter().collect() };
+    let (one, two) = (rig.fill(10, 1), rig.fill(11, 2));
+    let op = rig.op();
+    assert_eq!(rig.execute(write(one, op)), None);
+    rig.io.leave_backing();
+    assert!(!rig.io.backing_rests(), "a write is under way");
+    let failed = Outcome::Failed(IoError::Failed);
+    let op = rig.op();
+    assert_eq!(rig.execute(write(two, op)), Some(Event::Done { op, outcome: failed.clone() }));
+    while !rig.io.backing_rests() {
+        assert!(rig.turn(SECOND).iter().all(|event| matches!(event, Event::Done { outcome: Outcome::Ok, .. })));
+    }
+    // The tier goes on.
+    assert_eq!(rig.run(|op| Effect::TierSync { op }), Outcome::Ok);
+    assert_eq!(rig.run(read), failed);
+    assert_eq!(rig.run(|op| Effect::BackingSync { op }), failed);
+
+    let spec = rig.io.backing().spec().to_owned();
+    let mut anew = Backing::open(&spec, BackingOptions::default()).unwrap();
+    assert!(matches!(anew.try_lock().unwrap(), LockAttempt::HeldBy(_)));
+    rig.io.backing_mut().give_up_lock();
+    assert_eq!(anew.try_lock().unwrap(), LockAttempt::Locked);
+    rig.io.return_to_backing(Some((anew, None)));
+    // A read is no change. Of the first change nobody knows: all since the last sync is to be written again.
+    assert_eq!(rig.run(read), Outcome::Ok);
+    assert_eq!(rig.run(|op| write(two, op)), failed);
+    assert_eq!(rig.run(|op| write(two, op)), Outcome::Ok);
+    assert_eq!(rig.run(|op| Effect::BackingSync { op }), Outcome::Ok);
+    assert!(std::fs::read(rig.disk()).unwrap()[4096..8192].iter().all(|&byte| byte == 2));
+    // Nothing was exchanged: it goes on as it was.
+    rig.io.leave_backing();
+    rig.io.return_to_backing(None);
+    assert_eq!(rig.run(|op| write(one, op)), Outcome::Ok);
 }
 
 fn planned_faults_become_the_errors_that_core_knows(mode: ModeChoice, kind: TierKind) {
