@@ -12,6 +12,7 @@ mod images;
 mod looks;
 mod markers;
 mod of_cluster;
+mod opening;
 mod places;
 mod plan;
 mod recordings;
@@ -26,12 +27,11 @@ use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
 use crate::journal::{Preparation, Step};
 use crate::log;
-use crate::open::{self, FirstSteps, Image, Inherited, Opened};
+use crate::open::{self, FirstSteps, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
 use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
-use anyhow::Context;
 use forebay_api::config;
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
@@ -48,15 +48,12 @@ use forebay_io::{Backing, LockAttempt, closing};
 use images::ImageWatch;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
+use opening::Opening;
 use recordings::Recordings;
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
-
-/// How often markers follow what has been destaged.
-pub const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Pause between two attempts to lock a backing: each looks through /proc for the holder.
 const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
@@ -81,9 +78,7 @@ struct Running {
     shard: usize,
     key: VolumeKey,
     activity: Arc<AtomicU64>,
-    image: Image,
-    /// The open backing; none where its one connection cannot be shared (NBD).
-    backing: Option<Arc<Mutex<Backing>>>,
+    opening: Arc<Opening>,
     watch: Arc<ImageWatch>,
     marker: Arc<MarkerFile>,
     journal_place: Result<PathBuf, String>,
@@ -401,7 +396,7 @@ impl Node {
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
         let shard = shard.unwrap_or_else(|| self.emptiest_shard(memory_node));
-        let backing = volume.backing.as_ref().and_then(Backing::share).map(|backing| Arc::new(Mutex::new(backing)));
+        let opening = Arc::new(Opening::new(volume.backing.as_ref().and_then(Backing::share), image));
         let activity = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(AtomicBool::new(false));
         let prepared = Arc::new(AtomicBool::new(false));
@@ -411,7 +406,7 @@ impl Node {
         let watch = Arc::default();
         let draining = Arc::default();
         let running =
-            Running { shard, key, activity, image, backing, watch, marker, journal_place, closed, prepared, draining };
+            Running { shard, key, activity, opening, watch, marker, journal_place, closed, prepared, draining };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -495,7 +490,7 @@ impl Node {
     fn prepare_backing(&self, name: &str, running: &Running, preparation: Preparation) {
         let (shard, running, name) = (self.shards[running.shard].clone(), running.clone(), name.to_owned());
         std::thread::spawn(move || {
-            if running.image.await_free(&running.closed) {
+            if running.opening.image().await_free(&running.closed) {
                 let say = |text| log::say!(Notice, "volume {name}: {text}");
                 let key = running.key;
                 let tell = |step| {
@@ -579,6 +574,7 @@ impl Node {
         {
             let mut report =
                 crate::status::volume_running(&facts, &record.common, &snapshot, running.watch.displaced());
+            running.opening.show_in(&mut report.backing);
             report.tier.changing = changing.map(|progress| progress.shown(snapshot.status.dirty_bytes));
             return Ok((report, snapshot.seen));
         }
@@ -748,14 +744,9 @@ impl Node {
             return failure(FailureKind::Conflict, format!("volume {name}: {HELD_IMAGE}"));
         }
         // Here and not on the data path, which a file system that is slow would hold up.
-        if let Some(backing) = running.backing.clone() {
-            let grow = move || {
-                let backing = backing.lock().expect("nobody panics while holding it");
-                backing.grow(size_bytes).with_context(|| format!("cannot grow the backing {}", backing.name()))
-            };
-            if let Err(message) = blocking(grow).await {
-                return failure(FailureKind::Failed, format!("volume {name}: {message}"));
-            }
+        let opening = running.opening.clone();
+        if let Err(message) = blocking(move || opening.grow(size_bytes)).await {
+            return failure(FailureKind::Failed, format!("volume {name}: {message}"));
         }
         // Before the tier, which a start believes more: what is told as failed has not grown, and what has grown is recorded.
         self.change_record(name, |record| record.size_bytes = size_bytes).await?;
@@ -769,55 +760,6 @@ impl Node {
         let (answer, answered) = oneshot::channel();
         self.shards[running.shard].send(ToShard::Detach { key: running.key, answer });
         await_closed(answered).await;
-    }
-
-    // --- markers ---
-
-    /// Keeps the markers of volumes that do something up with what is destaged. Never ends.
-    pub async fn keep_markers(self: Arc<Node>) {
-        let mut ticks = tokio::time::interval(MARKER_PERIOD);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Of each volume what was told of its backing and of its marker: only what changes is told again.
-        let mut told: HashMap<String, [Option<String>; 2]> = HashMap::new();
-        loop {
-            ticks.tick().await;
-            let mut due = Vec::new();
-            for entry in self.entries().iter_mut() {
-                if let Some(running) = &entry.running {
-                    let activity = running.activity.load(Ordering::Relaxed);
-                    if activity != entry.activity_seen {
-                        entry.activity_seen = activity;
-                        due.push((entry.record.clone(), running.clone()));
-                    }
-                }
-            }
-            for (record, running) in due {
-                let Some(snapshot) = self.snapshot(&running).await else { continue };
-                let name = record.name.clone();
-                if !matches!(snapshot.status.phase, Phase::Serving) {
-                    continue;
-                }
-                let trouble = crate::status::backing_trouble(&snapshot);
-                let saved = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await;
-                let [backing, marker] = told.entry(name.clone()).or_default();
-                if *backing != trouble {
-                    match &trouble {
-                        Some(why) => log::say!(
-                            Error,
-                            "volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
-                        ),
-                        None => log::say!(Notice, "volume {name}: the backing works again"),
-                    }
-                    *backing = trouble;
-                }
-                // The old marker still protects: it only knows an older state of the image.
-                let problem = saved.err();
-                if let Some(message) = problem.as_ref().filter(|_| *marker != problem) {
-                    log::say!(Notice, "volume {name}: {message}");
-                }
-                *marker = problem;
-            }
-        }
     }
 
     // --- the end ---

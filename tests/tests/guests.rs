@@ -260,6 +260,23 @@ fn an_owner_notices_that_the_server_took_its_lock_and_somebody_its_reservation()
     }
 }
 
+/// A file server of NFS is cut off, restarted, full, and gives locks back or not, while a single node's volumes on it are written to; and
+/// somebody replaces the image, or locks it: see `scripts/guest/nfs-init` for what it asserts.
+#[test]
+fn a_volume_on_nfs_recovers_from_what_happens_to_its_server() {
+    let folder = TempDir::new("guest-nfs");
+    let out = folder.join("guest");
+    let mut command = Command::new(require_tool("bash"));
+    command.arg(workspace().join("scripts/guest/nfs.sh")).arg(&out).arg(forebay());
+    run_command(10 * MINUTE, command).expect_success();
+    let text = Console::of(&out).text();
+    for name in ["CUT", "RECLAIMED", "RESTARTED", "EXPIRED", "REPLACED", "TAKEN", "FULL", "STOPPED"] {
+        let words = format!("guest: {name}: ");
+        let line = text.lines().find(|line| line.starts_with(&words)).unwrap_or_else(|| panic!("{words}: {text}"));
+        println!("{line}");
+    }
+}
+
 /// Timer and patience of the guest's watchdog, in seconds: it is reset within 30 s.
 const WATCHDOG: &str = "[watchdog]\ndevice = \"/dev/watchdog0\"\ntimeout_s = 10\npatience_s = 10\n";
 const RESETS_WITHIN: Duration = Duration::from_secs(30);

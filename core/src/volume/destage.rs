@@ -367,6 +367,13 @@ impl Volume {
         self.try_again_later(error);
     }
 
+    /// There is reason to believe that a backing that has failed works by now: it is tried again at once.
+    pub fn try_backing_at_once(&mut self) {
+        let d = &mut self.destage;
+        d.retry_delay = RETRY_DELAY_MIN;
+        d.retry_at = d.retry_at.min(self.now);
+    }
+
     fn try_again_later(&mut self, error: IoError) {
         let d = &mut self.destage;
         self.recorder.counters.backing_errors += 1;

@@ -14,7 +14,7 @@ use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::Packed;
 use forebay_front::nbd::handshake::Negotiated;
 use forebay_front::nbd::tls::TlsServer;
-use forebay_io::{Journal, Waker};
+use forebay_io::{Backing, Journal, Waker};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
@@ -125,6 +125,13 @@ pub enum ToShard {
         /// Then; dropped where there is no such volume.
         rests: oneshot::Sender<()>,
     },
+    /// A step of opening the backing of a volume anew.
+    Opening {
+        /// The volume whose backing it is.
+        key: VolumeKey,
+        /// What is to be done.
+        step: OpeningStep,
+    },
     /// Close a volume that has stopped, or that never served, with its connections.
     Detach {
         /// The volume that is to be closed.
@@ -184,6 +191,25 @@ pub enum ToShard {
     StopListening,
     /// End the thread; every volume has been detached.
     Exit,
+}
+
+/// Steps of opening a backing anew, in this order, each before the next.
+pub enum OpeningStep {
+    /// Share the journal beside the backing, to be looked at.
+    ShareJournal {
+        /// The same open journal, if there is one.
+        answer: oneshot::Sender<Option<Journal>>,
+    },
+    /// Ask nothing more of backing and journal: what the volume asks of them fails at once, and it goes on from its log.
+    Leave {
+        /// When nothing is under way to them: the journal, if there is one.
+        left: oneshot::Sender<Option<Journal>>,
+    },
+    /// Ask the backing again, and the journal.
+    Return {
+        /// With other openings of the same image and journal, under their locks; none: with the former ones.
+        anew: Option<Box<(Backing, Option<Journal>)>>,
+    },
 }
 
 /// Why a command was not carried out.

@@ -19,7 +19,7 @@ mod clients;
 use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Desks, Driver, Outgoing, ToDriver};
 use crate::datapath::forward::ToForwarder;
-use crate::datapath::mailbox::{CommandError, ShardHandle, Snapshot, ToShard, VolumeKey};
+use crate::datapath::mailbox::{CommandError, OpeningStep, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::datapath::seats::Seat;
 use crate::log;
 use crate::open::OpenVolume;
@@ -35,7 +35,7 @@ use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant, Lsn};
 use forebay_front::nbd::connection::Packed;
 use forebay_io::{
-    Backing, Completion, Executed, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, closing,
+    Backing, Completion, Executed, Journal, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, closing,
     volume_of,
 };
 use std::cmp::Reverse;
@@ -136,6 +136,8 @@ pub struct Slot {
     replayed: Option<mpsc::Sender<()>>,
     /// Waits until nothing of it is under way.
     rests: Option<oneshot::Sender<()>>,
+    /// Waits until nothing of it is under way to its backing and journal.
+    left: Option<oneshot::Sender<Option<Journal>>>,
     activity: Arc<AtomicU64>,
     touched: bool,
     /// The earliest entry of the shard's timers for it.
@@ -402,6 +404,11 @@ impl Shard {
                     slot.rests = Some(rests);
                     self.touch(key as usize);
                 }
+                ToShard::Opening { key: VolumeKey(key), step } => {
+                    let Some(slot) = self.slot(key) else { continue };
+                    slot.take_opening_step(step);
+                    self.touch(key as usize);
+                }
                 ToShard::Detach { key: VolumeKey(key), answer } => {
                     self.detach(key, answer, now);
                 }
@@ -521,6 +528,7 @@ impl Shard {
             serving: Some(serving),
             replayed: None,
             rests: None,
+            left: None,
             activity,
             touched: false,
             armed: None,
@@ -547,7 +555,7 @@ impl Slot {
     ) {
         // Who waits for a word of it hears at once that there will be none.
         self.controls.clear();
-        (self.serving, self.replayed, self.rests) = (None, None, None);
+        (self.serving, self.replayed, self.rests, self.left) = (None, None, None, None);
         let volume = VolumeId(self.identity);
         closing::end_then(format!("the backing of volume {volume}"), self.io.take_backing(), backing_closed);
         closing::end_then(format!("the tier of volume {volume}"), self, tier_closed);
@@ -575,6 +583,26 @@ impl Slot {
             *done_at_once = true;
         }
         effect
+    }
+
+    fn take_opening_step(&mut self, step: OpeningStep) {
+        match step {
+            OpeningStep::ShareJournal { answer } => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.io.journal().map(Journal::share));
+            }
+            OpeningStep::Leave { left } => {
+                self.io.leave_backing();
+                self.left = Some(left);
+            }
+            OpeningStep::Return { anew } => {
+                self.left = None;
+                if anew.is_some() {
+                    self.volume.try_backing_at_once();
+                }
+                self.io.return_to_backing(anew.map(|anew| *anew));
+            }
+        }
     }
 
     fn command(&mut self, command: Control, answer: oneshot::Sender<Result<(), CommandError>>, now: Instant) {
@@ -616,6 +644,11 @@ impl Slot {
         {
             // Whoever asked may have gone.
             let _ = rests.send(());
+        }
+        if self.io.backing_rests()
+            && let Some(left) = self.left.take()
+        {
+            let _ = left.send(self.io.journal().map(Journal::share));
         }
     }
 

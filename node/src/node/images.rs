@@ -71,7 +71,7 @@ impl Running {
     /// Looks where its image is.
     pub(super) async fn look_at_image(&self, name: &str) -> Option<String> {
         let (running, name) = (self.clone(), name.to_owned());
-        let looked = blocking(move || Ok(running.watch.look(&name, &running.image))).await;
+        let looked = blocking(move || Ok(running.watch.look(&name, &running.opening.image()))).await;
         looked.unwrap_or_else(|_| self.watch.displaced())
     }
 }
@@ -85,14 +85,14 @@ impl Node {
             ticks.tick().await;
             let volumes: Vec<(String, Running)> = {
                 let entries = self.entries();
-                let on_a_file = |running: &Running| matches!(running.image, Image::File(_));
+                let on_a_file = |running: &Running| matches!(running.opening.image(), Image::File(_));
                 let running = entries.iter().filter_map(|e| Some((e.facts.name.clone(), e.running.clone()?)));
                 running.filter(|(_, running)| on_a_file(running)).collect()
             };
             for (name, running) in volumes {
                 if !running.watch.looking.swap(true, Ordering::AcqRel) {
                     tokio::task::spawn_blocking(move || {
-                        running.watch.look(&name, &running.image);
+                        running.watch.look(&name, &running.opening.image());
                         running.watch.looking.store(false, Ordering::Release);
                     });
                 }

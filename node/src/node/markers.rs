@@ -1,19 +1,31 @@
 //! The marker beside an image: written while the volume serves, for the last time when it has stopped, and removed when
 //! the volume is deleted.
 //!
-//! Invariant: markers are written one after the other, and none comes after the last one or after the removal, however late
-//! a periodic writing gets its turn.
+//! Invariants:
+//! - Markers are written one after the other, and none comes after the last one or after the removal, however late a periodic
+//!   writing gets its turn.
+//! - Once ours is there, that of another volume is not replaced: whoever has written it has taken the image. And none is written while
+//!   the lock of the image is not ours.
+//! - A server that hangs holds up the marker of its own image, and nothing else.
 
-use super::Running;
+use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
 use crate::judgement::Label;
+use crate::log;
 use crate::volume_store::Store;
+use anyhow::bail;
 use forebay_api::config::DestageName;
 use forebay_api::record::{Marker, Record, STORE_VERSION, VolumeId};
+use forebay_core::status::Phase;
 use forebay_io::durable::remove_durably;
 use forebay_io::machine::host_name;
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// How often markers follow what has been destaged.
+const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// When a marker is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,13 +40,29 @@ pub(super) enum Moment {
 /// Where the marker of a volume lies.
 pub(super) struct MarkerFile {
     path: PathBuf,
-    /// Held while the marker is written: true when nothing may be written any more.
-    is_final: Mutex<bool>,
+    /// Held while the marker is written.
+    progress: Mutex<Progress>,
+    /// A periodic writing is under way.
+    is_followed: AtomicBool,
+    /// What was the matter at the last periodic writing.
+    problem: Mutex<Option<String>>,
+}
+
+/// How far the marker of a volume is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// None of this opening has been written.
+    Before,
+    /// One has been.
+    Written,
+    /// Nothing may be written any more.
+    Final,
 }
 
 impl MarkerFile {
     pub(super) fn new(path: PathBuf) -> MarkerFile {
-        MarkerFile { path, is_final: Mutex::new(false) }
+        let (progress, problem) = (Mutex::new(Progress::Before), Mutex::new(None));
+        MarkerFile { path, progress, is_followed: AtomicBool::new(false), problem }
     }
 
     /// The marker of a volume that does not run; none: its backing's spec cannot be read.
@@ -46,14 +74,37 @@ impl MarkerFile {
         Some(MarkerFile::new(store.marker_path(&record.name, spec.path().filter(|path| !device(path)))))
     }
 
-    /// Writes what `marker` makes, unless the last version has been written.
-    fn write(&self, last: bool, marker: impl FnOnce() -> anyhow::Result<Marker>) -> anyhow::Result<()> {
-        let mut is_final = self.is_final.lock().expect("nobody panics while it writes a marker");
-        if *is_final {
-            return Ok(());
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("nobody panics while it writes a marker")
+    }
+
+    /// Writes what `marker` makes of that volume, unless the last version has been written.
+    fn write(
+        &self,
+        volume: VolumeId,
+        last: bool,
+        marker: impl FnOnce() -> anyhow::Result<Marker>,
+    ) -> anyhow::Result<()> {
+        let mut progress = self.progress();
+        match *progress {
+            Progress::Final => return Ok(()),
+            Progress::Before => {}
+            Progress::Written => {
+                // One that cannot be read is nobody's.
+                if let Ok(Some(there)) = Marker::load(&self.path)
+                    && there.volume != volume
+                {
+                    bail!(
+                        "the marker {} is that of volume {} of host {} by now, and is left alone: whoever has written it has taken the image",
+                        self.path.display(),
+                        there.name,
+                        there.host
+                    );
+                }
+            }
         }
         marker()?.save(&self.path)?;
-        *is_final = last;
+        *progress = if last { Progress::Final } else { Progress::Written };
         Ok(())
     }
 
@@ -69,8 +120,8 @@ impl MarkerFile {
 
     /// Removes it if it is this volume's, for good.
     pub(super) fn remove(&self, volume: VolumeId) -> anyhow::Result<()> {
-        let mut is_final = self.is_final.lock().expect("nobody panics while it writes a marker");
-        *is_final = true;
+        let mut progress = self.progress();
+        *progress = Progress::Final;
         match Marker::load(&self.path) {
             Ok(Some(marker)) if marker.volume == volume => Ok(remove_durably(&self.path)?),
             Ok(_) | Err(_) => Ok(()),
@@ -84,8 +135,11 @@ pub(super) fn save_marker(
     snapshot: &Snapshot,
     moment: Moment,
 ) -> anyhow::Result<()> {
+    if running.opening.is_given_up() {
+        return Ok(());
+    }
     let clean = moment == Moment::Stopped { clean: true };
-    running.marker.write(moment != Moment::Serving, || {
+    running.marker.write(record.volume, moment != Moment::Serving, || {
         Ok(Marker {
             version: STORE_VERSION,
             volume: record.volume,
@@ -102,10 +156,81 @@ pub(super) fn save_marker(
                 (Ok(_), DestageName::Ordered) | (Err(_), _) => None,
             }
             .filter(|_| !clean),
-            image: running.image.settle(Label { volume: record.volume, term: snapshot.status.term.0 })?,
+            image: running.opening.image().settle(Label { volume: record.volume, term: snapshot.status.term.0 })?,
             clean,
         })
     })
+}
+
+impl Node {
+    /// Keeps the markers of volumes that do something up with what is destaged, and looks after backings that fail. Never ends.
+    pub async fn keep_markers(self: Arc<Node>) {
+        let mut ticks = tokio::time::interval(MARKER_PERIOD);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // What was told of the backing of each volume: only what changes is told again.
+        let mut told: HashMap<String, Option<String>> = HashMap::new();
+        loop {
+            ticks.tick().await;
+            let mut due = Vec::new();
+            for entry in self.entries().iter_mut() {
+                if let Some(running) = &entry.running {
+                    let activity = running.activity.load(Ordering::Relaxed);
+                    // Of one in trouble it is told when that is over, however quiet it is.
+                    let in_trouble =
+                        told.get(&entry.facts.name).is_some_and(Option::is_some) || running.opening.is_given_up();
+                    if activity != entry.activity_seen || in_trouble {
+                        entry.activity_seen = activity;
+                        due.push((entry.record.clone(), running.clone()));
+                    }
+                }
+            }
+            for (record, running) in due {
+                let Some(snapshot) = self.snapshot(&running).await else { continue };
+                let given_up = || running.opening.is_given_up().then(|| "its lock is not this node's".to_owned());
+                let trouble = crate::status::backing_trouble(&snapshot).or_else(given_up);
+                // Of one that stops as well: it waits for its backing.
+                match &trouble {
+                    Some(_) => self.look_at_opening(&record, &running, snapshot.status.term.0),
+                    None => running.opening.works(),
+                }
+                if !matches!(snapshot.status.phase, Phase::Serving) {
+                    continue;
+                }
+                let name = &record.name;
+                let before = told.entry(name.clone()).or_default();
+                if *before != trouble {
+                    match &trouble {
+                        Some(why) => log::say!(
+                            Error,
+                            "volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
+                        ),
+                        None => log::say!(Notice, "volume {name}: the backing works again"),
+                    }
+                    *before = trouble;
+                }
+                follow(record, running, snapshot);
+            }
+        }
+    }
+}
+
+/// Has the marker follow what is destaged. Returns at once.
+fn follow(record: Record, running: Running, snapshot: Snapshot) {
+    if running.marker.is_followed.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    tokio::spawn(async move {
+        let (name, marker) = (record.name.clone(), running.marker.clone());
+        // The old marker still protects: it only knows an older state of the image.
+        let problem = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await.err();
+        let mut before = marker.problem.lock().expect("nobody panics while holding it");
+        if let Some(message) = problem.as_ref().filter(|_| *before != problem) {
+            log::say!(Notice, "volume {name}: {message}");
+        }
+        *before = problem;
+        drop(before);
+        marker.is_followed.store(false, Ordering::Release);
+    });
 }
 
 /// Records that a volume serves, after its marker. Where that fails of one that never did, the marker goes again, if it is still recorded
@@ -156,16 +281,38 @@ mod tests {
         let destaged = || Marker::load(&path).unwrap().map(|marker| marker.destaged);
 
         let stopped = MarkerFile::new(path.clone());
-        stopped.write(false, || Ok(marker(VOLUME, 1))).unwrap();
-        stopped.write(true, || Ok(marker(VOLUME, 2))).unwrap();
-        stopped.write(false, || panic!("a marker is made after the last one")).unwrap();
+        stopped.write(VOLUME, false, || Ok(marker(VOLUME, 1))).unwrap();
+        stopped.write(VOLUME, true, || Ok(marker(VOLUME, 2))).unwrap();
+        stopped.write(VOLUME, false, || panic!("a marker is made after the last one")).unwrap();
         assert_eq!(destaged(), Some(2));
 
         let deleted = MarkerFile::new(path.clone());
-        deleted.write(false, || Ok(marker(VOLUME, 3))).unwrap();
+        deleted.write(VOLUME, false, || Ok(marker(VOLUME, 3))).unwrap();
         deleted.remove(VOLUME).unwrap();
-        deleted.write(false, || panic!("a marker is made after its removal")).unwrap();
+        deleted.write(VOLUME, false, || panic!("a marker is made after its removal")).unwrap();
         assert_eq!(destaged(), None);
+    }
+
+    #[test]
+    fn whoever_has_taken_the_image_keeps_his_marker() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.img.forebay");
+        let other = VolumeId([2; 16]);
+        // One that was there before, and left the image complete, gives way.
+        marker(other, 7).save(&path).unwrap();
+        let ours = MarkerFile::new(path.clone());
+        ours.write(VOLUME, false, || Ok(marker(VOLUME, 1))).unwrap();
+        marker(other, 8).save(&path).unwrap();
+        for last in [false, true] {
+            let refused =
+                ours.write(VOLUME, last, || panic!("nothing is said of an image that is another's")).unwrap_err();
+            assert!(refused.to_string().contains("has taken the image"), "{refused}");
+        }
+        assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 8);
+        // What it was before is written again when it is ours again.
+        marker(VOLUME, 1).save(&path).unwrap();
+        ours.write(VOLUME, true, || Ok(marker(VOLUME, 9))).unwrap();
+        assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 9);
     }
 
     #[test]

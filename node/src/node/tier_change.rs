@@ -18,6 +18,7 @@
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
 
 use super::markers::{Moment, save_marker};
+use super::opening::Opening;
 use super::plan::{Plan, Settings, Wanted, plan};
 use super::{Absence, Answer, Node, Running, blocking, failure};
 use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
@@ -37,8 +38,8 @@ use forebay_io::durable::remove_durably;
 use forebay_io::place::Place;
 use forebay_io::{Backing, BackingOptions};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
 /// How long clients' requests are awaited that were taken before the pause. The backing had all the others by then.
@@ -361,12 +362,12 @@ impl Node {
         tier: Option<FoundTier>,
     ) -> Answer<VolumeKey> {
         let (store, shm_size, name) = (self.store.clone(), self.shm_size, record.name.clone());
-        let share = former.backing.clone();
+        let opening = former.opening.clone();
         let (placement, memory_node) = (self.placement.clone(), self.placement.memory_node(former.shard));
         let open = move || {
             // First: from here on a start opens this one.
             store.save(&record)?;
-            let backing = backing_again(&record, share.as_deref())?;
+            let backing = backing_again(&record, &opening)?;
             let tier = tier.map(|(tier, made)| (tier, Superblock { size_bytes: record.size_bytes, ..made }));
             let inherited = Inherited { backing: Some(backing), tier };
             // It has served, so there are no first steps.
@@ -440,9 +441,8 @@ impl NewTier {
 
 /// The backing under the lock that is ours already. One that cannot be shared is opened anew: its server may need a moment to see
 /// that the former connection has ended.
-fn backing_again(record: &Record, shared: Option<&Mutex<Backing>>) -> anyhow::Result<Backing> {
-    let share = |shared: &Mutex<Backing>| shared.lock().expect("nobody panics while holding it").share();
-    if let Some(backing) = shared.and_then(share) {
+fn backing_again(record: &Record, opening: &Opening) -> anyhow::Result<Backing> {
+    if let Some(backing) = opening.backing().and_then(|backing| backing.share()) {
         return Ok(backing);
     }
     let until = std::time::Instant::now() + REOPEN_MAX;

@@ -1,0 +1,307 @@
+//! The open backing of a volume that serves, and how it is opened anew when its opening is of no use any more.
+//!
+//! A file server that was started anew without giving locks back, or that has expired this host, leaves an opening whose I/O fails
+//! for good, while the path leads to a file that works ([`reopening`]). The volume goes on from its log meanwhile. What is done
+//! then follows the rules of a restart, and keeps the clients.
+//!
+//! Invariants:
+//! - Nothing is written by the new opening before nothing is under way by the former one, its lock is ours, and the file was found to
+//!   be the same under that lock: by its numbers, and by the marker. What no sync has covered is written again.
+//! - Once the lock of the former opening was given up nothing is asked of that any more, however the attempt ends.
+//! - An attempt and a change of the tier, which opens a volume in this one's place over the same backing, do not meet: whoever comes
+//!   second sees that the volume was closed, or the new opening.
+//!
+//! In a cluster the loss of a lock is the ownership's business (`forebay_core::ownership`, T9).
+
+use super::{Node, Running, blocking};
+use crate::datapath::mailbox::{OpeningStep, ShardHandle, ToShard, VolumeKey};
+use crate::judgement::Sighting;
+use crate::log;
+use crate::open::Image;
+use anyhow::{Context, bail};
+use forebay_api::record::Record;
+use forebay_api::status::BackingReport;
+use forebay_api::words::BackingState;
+use forebay_io::backing::reopening::{self, Opening as Found};
+use forebay_io::file::{Whereabouts, whereabouts};
+use forebay_io::folder::FileKind;
+use forebay_io::{Backing, BackingOptions, Journal, LockAttempt};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::oneshot;
+
+/// How long is awaited what is under way to a backing that is to be opened anew.
+const REST_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long the lock of the journal is awaited, which nobody else takes.
+const JOURNAL_LOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The open backing of a volume, as the control plane has it.
+pub(super) struct Opening {
+    /// None where its one connection cannot be shared (NBD).
+    backing: Option<Mutex<Backing>>,
+    image: Mutex<Image>,
+    /// One look at a time.
+    looking: AtomicBool,
+    /// The lock of the opening was given up for another one, which is not there yet: why.
+    given_up: Mutex<Option<String>>,
+    /// Why it could not be opened anew, as of the last attempt.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Opening {
+    pub(super) fn new(backing: Option<Backing>, image: Image) -> Opening {
+        Opening {
+            backing: backing.map(Mutex::new),
+            image: Mutex::new(image),
+            looking: AtomicBool::new(false),
+            given_up: Mutex::new(None),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    /// What the control plane needs of it, as it is open now.
+    pub(super) fn image(&self) -> Image {
+        self.image.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// The open backing, for whoever opens a volume over it or enlarges it. Waits for an attempt to open it anew, and so for its server;
+    /// none where it cannot be shared.
+    pub(super) fn backing(&self) -> Option<MutexGuard<'_, Backing>> {
+        Some(self.backing.as_ref()?.lock().expect("nobody panics while holding it"))
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Option<String>> {
+        self.given_up.lock().expect("nobody panics while holding it")
+    }
+
+    /// Why it could not be opened anew, if that was tried last.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// It works: what was the matter with it is over.
+    pub(super) fn works(&self) {
+        *self.trouble.lock().expect("nobody panics while holding it") = None;
+    }
+
+    /// Its lock is not ours, until it is opened anew: nothing is to be said or done in the name of the image.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.given_up().is_some()
+    }
+
+    /// Says in a report what is the matter with it.
+    pub(super) fn show_in(&self, report: &mut BackingReport) {
+        let Some(trouble) = self.trouble() else { return };
+        if self.is_given_up() {
+            report.state = BackingState::Failing;
+        }
+        if report.state == BackingState::Failing {
+            let before = report.error.take().map_or(String::new(), |error| format!("{error}; "));
+            report.error = Some(format!("{before}{trouble}"));
+        }
+    }
+
+    /// Makes the backing at least so large. Waits for its server.
+    pub(super) fn grow(&self, size_bytes: u64) -> anyhow::Result<()> {
+        let Some(backing) = self.backing() else { return Ok(()) };
+        if self.is_given_up() {
+            bail!(
+                "cannot grow the backing {}: its lock is not ours; `forebay volume show` has the reason",
+                backing.name()
+            );
+        }
+        backing.grow(size_bytes).with_context(|| format!("cannot grow the backing {}", backing.name()))
+    }
+
+    fn return_unless_given_up(&self, key: VolumeKey, shard: &ShardHandle) {
+        if !self.is_given_up() {
+            shard.send(ToShard::Opening { key, step: OpeningStep::Return { anew: None } });
+        }
+    }
+
+    fn note(&self, name: &str, trouble: Option<String>) {
+        let mut noted = self.trouble.lock().expect("nobody panics while holding it");
+        if let Some(text) = trouble.as_ref().filter(|_| *noted != trouble) {
+            log::say!(Error, "volume {name}: {text}");
+        }
+        *noted = trouble;
+    }
+}
+
+impl Node {
+    /// The backing fails, or has been given up: finds out whether that is its opening's fault, and opens it anew then. Returns at once;
+    /// `term` is the number of the volume's start. A block device is left alone: its name says nothing of what is behind it.
+    pub(super) fn look_at_opening(self: &Arc<Node>, record: &Record, running: &Running, term: u32) {
+        let is_file = matches!(running.opening.image(), Image::File(file) if file.kind() == FileKind::Regular);
+        if !is_file || !running.prepared.load(Ordering::Acquire) || running.opening.looking.swap(true, Ordering::AcqRel)
+        {
+            return;
+        }
+        let (node, record, running) = (self.clone(), record.clone(), running.clone());
+        tokio::spawn(async move {
+            let name = record.name.clone();
+            let trouble = node.open_anew_if_dead(record, &running, term).await.err();
+            running.opening.note(&name, trouble);
+            running.opening.looking.store(false, Ordering::Release);
+        });
+    }
+
+    async fn open_anew_if_dead(&self, record: Record, running: &Running, term: u32) -> Result<(), String> {
+        let shard = self.shards[running.shard].clone();
+        let Some(why) = why_dead(running, &shard).await? else { return Ok(()) };
+        let key = running.key;
+        let (left, is_left) = oneshot::channel();
+        shard.send(ToShard::Opening { key, step: OpeningStep::Leave { left } });
+        let journal = match tokio::time::timeout(REST_MAX, is_left).await {
+            Ok(Ok(journal)) => journal,
+            // It was closed meanwhile.
+            Ok(Err(_)) => return Ok(()),
+            Err(_) => {
+                running.opening.return_unless_given_up(key, &shard);
+                return Err(format!(
+                    "its opening is dead ({why}), and what is under way by it has not ended for {} s, so it is not opened anew \
+                     yet; that is tried again",
+                    REST_MAX.as_secs()
+                ));
+            }
+        };
+        let (running, name, dead) = (running.clone(), record.name.clone(), why.clone());
+        let exchanged = blocking(move || {
+            let exchanged = exchange(&record, &running, term, journal, dead, &shard);
+            if exchanged.is_err() {
+                running.opening.return_unless_given_up(key, &shard);
+            }
+            exchanged.map(|done| done.then_some(record.backing))
+        });
+        let exchanged = exchanged.await.map_err(|text| {
+            format!("its opening is dead ({why}), and it cannot be opened anew: {text}; that is tried again")
+        })?;
+        if let Some(backing) = exchanged {
+            log::say!(
+                Notice,
+                "volume {name}: opened {backing} anew: {why}. What was not synced is written to it again"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Why a backing is to be opened anew; none: image and journal work. An error says that nothing can be read by a new opening either.
+async fn why_dead(running: &Running, shard: &ShardHandle) -> Result<Option<String>, String> {
+    let opening = running.opening.clone();
+    if let Some(why) = opening.given_up().clone() {
+        return Ok(Some(why));
+    }
+    let Image::File(file) = opening.image() else { return Ok(None) };
+    let (answer, journal) = oneshot::channel();
+    shard.send(ToShard::Opening { key: running.key, step: OpeningStep::ShareJournal { answer } });
+    let journal = journal.await.ok().flatten();
+    let look = move || {
+        let image = reopening::look_at(&file);
+        Ok(match (&image, journal) {
+            (Found::Works, Some(journal)) => journal.look(),
+            (_, _) => image,
+        })
+    };
+    match blocking(look).await? {
+        Found::Works => Ok(None),
+        Found::Dead(error) => Ok(Some(format!(
+            "I/O by the file that was open had failed ({error}), as when a file server takes back its lock, while a new opening works"
+        ))),
+        Found::AllFail { own, anew } => Err(format!(
+            "I/O by the file that is open fails ({own}), and a new opening at its path fails as well ({anew})"
+        )),
+    }
+}
+
+/// Puts a new opening in the place of the dead one, of which nothing is under way. False: the volume was closed meanwhile.
+fn exchange(
+    record: &Record,
+    running: &Running,
+    term: u32,
+    journal: Option<Journal>,
+    why: String,
+    shard: &ShardHandle,
+) -> anyhow::Result<bool> {
+    let opening = &running.opening;
+    let mut former = opening.backing().context("a connection is made anew by its client")?;
+    // From here on a volume in this one's place is opened over what this leaves.
+    if running.closed.load(Ordering::Acquire) {
+        return Ok(false);
+    }
+    let mut anew = open_same_file(record, &former)?;
+    require_same_image(record, running, term, &anew)?;
+    let new_journal = journal.as_ref().map(|journal| journal.opened_anew(&record.volume.0)).transpose()?;
+    *opening.given_up() = Some(why);
+    former.give_up_lock();
+    match anew.try_lock().with_context(|| format!("cannot lock {}", anew.name()))? {
+        LockAttempt::Locked => {}
+        LockAttempt::HeldBy(holder) => bail!(
+            "{} is in use by {holder}; end that use: what was acknowledged stays in the tier meanwhile",
+            anew.name()
+        ),
+    }
+    // Whoever had the lock until now may have written to it, or put another file in its place.
+    require_same_image(record, running, term, &anew)?;
+    if let (Some(journal), Some(anew)) = (&journal, &new_journal) {
+        journal.hand_lock_to(anew, JOURNAL_LOCK_MAX)?;
+    }
+    let file = anew.file().expect("it is a file").clone();
+    *former = anew.share().expect("a file is shared");
+    *opening.image.lock().expect("nobody panics while holding it") = Image::File(file);
+    *opening.given_up() = None;
+    let step = OpeningStep::Return { anew: Some(Box::new((anew, new_journal))) };
+    shard.send(ToShard::Opening { key: running.key, step });
+    Ok(true)
+}
+
+/// Opens the file at the backing's path, without its lock: it must be the one that is open, by its numbers. A label or a time could be
+/// another file's as well, of a copy that was made while the volume served.
+fn open_same_file(record: &Record, former: &Backing) -> anyhow::Result<Backing> {
+    let options = BackingOptions { create: None, format_raw: record.format_raw, volume_bytes: Some(record.size_bytes) };
+    let anew = Backing::open(&record.backing, options)?;
+    let name = anew.name();
+    let numbers = |backing: &Backing| backing.file().map(|file| file.numbers());
+    if numbers(&anew) != numbers(former) {
+        bail!(
+            "{name} is not the image that was served, as far as can be told: another file is at its path; put the right one back. If \
+             that is the right one, restart the daemon"
+        );
+    }
+    if (anew.align(), anew.is_past_cache()) != (former.align(), former.is_past_cache()) {
+        bail!("{name} is used by {} now, and was by {}: restart the daemon", anew.access(), former.access());
+    }
+    Ok(anew)
+}
+
+/// What a start would refuse, of an image whose tier is here and holds writes.
+fn require_same_image(record: &Record, running: &Running, term: u32, anew: &Backing) -> anyhow::Result<()> {
+    let name = anew.name();
+    let Some(marker) = running.marker.of_volume(record.volume)? else {
+        bail!(
+            "the marker of the volume beside {name} is gone, or another volume's: somebody may have taken the image for his own. Put both \
+             back, or restart the daemon, which says what can be done"
+        );
+    };
+    if marker.term > term {
+        bail!(
+            "{name} was written to in term {} of the volume, after this one, {term}: restart the daemon",
+            marker.term
+        );
+    }
+    let file = anew.file().context("it is no file any more")?;
+    let sighting = Sighting::of(file).with_context(|| format!("cannot look at {name}"))?;
+    if let Some(what) = sighting.difference(&marker) {
+        bail!("{name} is not the image that was served, as far as can be told: {what}; put the right one back");
+    }
+    let (has, needs) = (anew.size()?, record.size_bytes);
+    if has < needs {
+        bail!("{name} has {has} bytes, and the volume has {needs}: it was cut off; put the right one back");
+    }
+    match whereabouts(file).with_context(|| format!("cannot look where {name} is"))? {
+        Whereabouts::InPlace => Ok(()),
+        Whereabouts::Deleted { .. } | Whereabouts::Elsewhere { .. } => {
+            bail!("{name} is not at its path any more; put it back")
+        }
+    }
+}
