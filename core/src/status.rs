@@ -306,3 +306,24 @@ pub struct Status {
     pub destaged: Lsn,
     pub counters: Counters,
 }
+
+/// What keeps a volume from being quiet, as it must be before it changes hands; of several the first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unrest {
+    /// A client's read has had no answer from the backing or the tier.
+    Reads,
+    /// A client's write waits for room, or for what lies beside it in the backing.
+    Writes,
+    /// A client's write or flush waits until the members, the tier or the backing have it.
+    Answers,
+    /// The node that is to have the volume does not have the whole log.
+    Member,
+    /// The log, which nobody is to need any more, is not empty.
+    Records,
+    /// Something is under way to the backing, or was not synced.
+    Backing,
+    /// The journal holds a batch.
+    Journal,
+    /// A checkpoint is under way to the tier.
+    Checkpoint,
+}

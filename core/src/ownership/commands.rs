@@ -191,7 +191,12 @@ impl Ownership {
         let Some(goal) = &mut owning.goal else { return };
         let gone = goal.to.is_some_and(|to| owning.record.member(to).is_none());
         if goal.stage != GoalStage::Proposed && (now >= goal.until || gone) {
-            return self.give_up_goal(if gone { CommandError::NotMember } else { CommandError::TimedOut });
+            let why = match goal.stage {
+                _ if gone => CommandError::NotMember,
+                GoalStage::Quiescing if !goal.quiet => CommandError::NotQuiet(None),
+                GoalStage::Waiting | GoalStage::Quiescing | GoalStage::Proposed => CommandError::TimedOut,
+            };
+            return self.give_up_goal(why);
         }
         if goal.stage == GoalStage::Proposed
             && now >= goal.until

@@ -11,6 +11,7 @@
 use crate::api::{Figures, Order, Report};
 use crate::cluster::*;
 use crate::message::*;
+use crate::status::Unrest;
 use crate::types::*;
 use alloc::vec::Vec;
 
@@ -231,8 +232,10 @@ pub enum CommandError {
     NotMember,
     /// The node cannot be reached, has no room, or did not take the log.
     NotRecruited,
-    /// The volume did not become quiet in time; it serves on.
+    /// It could not be decided in time whether the volume changes hands; it serves on.
     TimedOut,
+    /// The volume did not become quiet in time; it serves on. What kept it from it is filled in by whoever has the volume.
+    NotQuiet(Option<Unrest>),
     /// Former owners may still write to the backing.
     Unfenced,
     /// The volume has an owner, or a member that may become it.
@@ -278,7 +281,7 @@ impl CommandError {
             CommandError::Busy => "busy",
             CommandError::NotMember => "not-member",
             CommandError::NotRecruited => "not-recruited",
-            CommandError::TimedOut => "timed-out",
+            CommandError::TimedOut | CommandError::NotQuiet(_) => "timed-out",
             CommandError::Unfenced => "unfenced",
             CommandError::Served => "served",
             CommandError::LossSuspected => "loss-suspected",

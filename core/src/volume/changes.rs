@@ -9,7 +9,7 @@
 use super::members::Changes;
 use super::*;
 use crate::cluster::{Epoch, Flushed, LogState};
-use crate::status::Flush;
+use crate::status::{Flush, Unrest};
 
 /// A change of the record that may take effect.
 #[derive(Clone, Debug)]
@@ -41,11 +41,19 @@ pub(super) struct RecordChanges {
     flushed: Flushed,
     proposals: Vec<Proposal>,
     quiescing: Option<Quiescing>,
+    /// What kept it from being quiet when it was given up last.
+    unrest: Option<Unrest>,
 }
 
 impl Default for RecordChanges {
     fn default() -> RecordChanges {
-        RecordChanges { log_needed: true, flushed: Flushed::Unrecorded, proposals: Vec::new(), quiescing: None }
+        RecordChanges {
+            log_needed: true,
+            flushed: Flushed::Unrecorded,
+            proposals: Vec::new(),
+            quiescing: None,
+            unrest: None,
+        }
     }
 }
 
@@ -182,7 +190,9 @@ impl Volume {
     }
 
     pub(super) fn resume_requests(&mut self) {
-        self.replication.open_changes.quiescing = None;
+        if let Some(Quiescing { to, .. }) = self.replication.open_changes.quiescing.take() {
+            self.replication.open_changes.unrest = self.unrest(to);
+        }
         self.resume_early_requests();
     }
 
@@ -197,22 +207,50 @@ impl Volume {
 
     pub(super) fn publish_quiet(&mut self) {
         let Some(Quiescing { to, quiet_told: false }) = self.replication.open_changes.quiescing else { return };
-        let requests_rest = self.reads.rest() && self.writes.is_empty() && self.acks.is_empty();
-        let whole = match to {
-            Some(node) => {
-                let peers = self.replication.members.peers.iter();
-                peers
-                    .filter(|peer| peer.who.node == node)
-                    .any(|peer| peer.agreed && peer.held == self.positions.accepted())
+        match self.unrest(to) {
+            None => {}
+            Some(Unrest::Journal) => {
+                // It is erased when nothing else is left.
+                self.journal_is_erased();
+                return;
             }
-            None => self.index.is_empty(),
-        };
-        if !requests_rest || !whole || !self.backing_quiet() || !self.journal_is_erased() || self.checkpoints.is_busy()
-        {
-            return;
+            Some(_) => return,
         }
         self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });
         self.report(Report::Quiet);
+    }
+
+    /// What keeps it from being quiet for that member, or for nobody; none: it is quiet.
+    fn unrest(&self, to: Option<NodeId>) -> Option<Unrest> {
+        let accepted = self.positions.accepted();
+        let has_all = |node| {
+            let mut peers = self.replication.members.peers.iter();
+            peers.any(|peer| peer.who.node == node && peer.agreed && peer.held == accepted)
+        };
+        if !self.reads.rest() {
+            Some(Unrest::Reads)
+        } else if !self.writes.is_empty() {
+            Some(Unrest::Writes)
+        } else if !self.acks.is_empty() {
+            Some(Unrest::Answers)
+        } else if to.is_some_and(|node| !has_all(node)) {
+            Some(Unrest::Member)
+        } else if to.is_none() && !self.index.is_empty() {
+            Some(Unrest::Records)
+        } else if !self.backing_quiet() {
+            Some(Unrest::Backing)
+        } else if self.journal_holds_a_batch() {
+            Some(Unrest::Journal)
+        } else if self.checkpoints.is_busy() {
+            Some(Unrest::Checkpoint)
+        } else {
+            None
+        }
+    }
+
+    /// What kept it from being quiet when it was to change hands last, and did not.
+    pub fn why_not_quiet(&self) -> Option<Unrest> {
+        self.replication.open_changes.unrest
     }
 
     /// Opens and closes streams as the sets say, and looks anew at everything that asks all members.

@@ -699,9 +699,14 @@ impl Volume {
         self.backing_failed(error);
     }
 
+    /// Something in it would be replayed.
+    pub(super) fn journal_holds_a_batch(&self) -> bool {
+        self.journal.written && !planted!(self, ordered_without_erasing)
+    }
+
     /// Rule 3: makes sure that no replay can follow an ordered group. True: it can go out now.
     pub(super) fn journal_is_erased(&mut self) -> bool {
-        if !self.journal.written || planted!(self, ordered_without_erasing) {
+        if !self.journal_holds_a_batch() {
             return true;
         }
         let recorded = self.journal.complete.is_none_or(|complete| self.positions.destaged() >= complete.through);

@@ -4,7 +4,7 @@ use crate::story::{KINDS, two};
 use crate::weather::FAIR;
 use crate::world::*;
 use forebay_core::api::*;
-use forebay_core::status::{Policy, Reason};
+use forebay_core::status::{Policy, Reason, Unrest};
 use forebay_core::types::*;
 
 /// Each of these waits for the one before to be in the backing, and is not chosen yet when the volume is to become quiet.
@@ -44,6 +44,33 @@ fn what_waits_for_room_waits_on_when_the_volume_is_to_become_quiet() {
         world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
         assert_eq!(world.open(), waiting, "{kind:?}");
         world.order(0, Order::Resume);
+        world.until_answered();
+    }
+}
+
+/// Who waits for a hand-over that comes to nothing is told what for.
+#[test]
+fn what_keeps_a_volume_from_being_quiet_is_told() {
+    for kind in KINDS {
+        let mut world = two(FAIR, kind);
+        let to = world.own(1).node;
+        let unrest = |world: &mut World, to| {
+            world.order(0, Order::Quiesce { to });
+            let quiet = |report: &Report| *report == Report::Quiet;
+            let before = world.reported(0, quiet);
+            world.run_ms(20);
+            assert!(before || !world.reported(0, quiet), "it is not quiet");
+            world.order(0, Order::Resume);
+            world.why_not_quiet(0)
+        };
+        // The backing has nothing of it yet.
+        assert!(world.write(0, 8));
+        world.until_answered();
+        assert_eq!(unrest(&mut world, None), Some(Unrest::Records), "{kind:?}");
+        // The other one is slow, so its answer is waited for.
+        world.slow = Some((1, 5000));
+        assert!(world.write(8, 8));
+        assert_eq!(unrest(&mut world, Some(to)), Some(Unrest::Answers), "{kind:?}");
         world.until_answered();
     }
 }

@@ -7,7 +7,7 @@ use forebay_core::api::*;
 use forebay_core::cluster::*;
 use forebay_core::format::*;
 use forebay_core::message::*;
-use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status};
+use forebay_core::status::{ControlError, DestageMode, Flush, PeerCounters, Phase, Policy, Status, Unrest};
 use forebay_core::types::*;
 use forebay_core::volume::Rules;
 use forebay_core::wire::records_of;
@@ -328,6 +328,11 @@ impl World {
 
     pub fn status(&self, node: usize) -> Status {
         self.nodes[node].volume.as_ref().expect("its process runs").status(Instant(self.now))
+    }
+
+    /// What kept the volume of a node from being quiet when that was given up last.
+    pub fn why_not_quiet(&self, node: usize) -> Option<Unrest> {
+        self.nodes[node].volume.as_ref().expect("its process runs").why_not_quiet()
     }
 
     pub fn figures(&self, node: usize) -> Figures {

@@ -28,6 +28,7 @@ use forebay_core::cluster::{LogState, Record};
 use forebay_core::ownership::{Command, CommandError, State};
 use forebay_core::record::MEMBERS_MAX;
 use forebay_core::stats::Stats;
+use forebay_core::status::Unrest;
 use forebay_core::types::*;
 use forebay_io::backing::BackingSpec;
 use forebay_io::fence::ReservableDevice;
@@ -643,6 +644,30 @@ fn invalid(error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
 }
 
+/// What a volume waited for that did not become quiet in time.
+fn unrest_words(unrest: Unrest) -> &'static str {
+    match unrest {
+        Unrest::Reads => {
+            "a read of a client was not answered by the backing or the tier in time, so it did not become quiet, and is served on as before"
+        }
+        Unrest::Writes => {
+            "a write of a client waited too long for room, or for what lies beside it in the backing, so it did not become quiet, and is \
+             served on as before"
+        }
+        Unrest::Answers => {
+            "a write or flush of a client waited too long for the other members, the tier or the backing, so it did not become quiet, and \
+             is served on as before"
+        }
+        Unrest::Member => "that node did not get the whole log in time; it is served on as before",
+        Unrest::Records => "its log could not be emptied into the backing in time; it is served on as before",
+        Unrest::Backing => {
+            "the backing did not end what was under way to it or to the journal, or did not sync it, in time; it is served on as before"
+        }
+        Unrest::Journal => "what its journal holds did not get into the backing in time; it is served on as before",
+        Unrest::Checkpoint => "its tier did not take a checkpoint in time; it is served on as before",
+    }
+}
+
 pub(super) fn command_words(error: CommandError) -> &'static str {
     match error {
         CommandError::NotOwner => "this node does not own it; ask its owner, which `forebay volume show` names",
@@ -652,7 +677,13 @@ pub(super) fn command_words(error: CommandError) -> &'static str {
             "that node did not become a member: it cannot be reached, has no room, or could not be brought up to date; see its \
              messages"
         }
-        CommandError::TimedOut => "it did not become quiet in time, and is served on as before",
+        CommandError::TimedOut => {
+            "whether it changes hands could not be decided in time: the coordinator or the other node did not answer; it is served on as \
+             before"
+        }
+        CommandError::NotQuiet(unrest) => {
+            unrest.map_or("it did not become quiet in time, and is served on as before", unrest_words)
+        }
         CommandError::Unfenced => {
             "former owners may still write to its backing; it can be released when they can no more"
         }

@@ -695,7 +695,13 @@ impl Driver {
                 }
                 ownership::Effect::Answer(id, result) => {
                     let replica = self.replicas.get_mut(volume).expect("it was just looked up");
-                    replica.commands.end(id, result);
+                    let slot = replica.key.and_then(|key| desks.volumes[key].as_ref());
+                    let unrest = || slot.and_then(|slot| slot.volume.why_not_quiet());
+                    let fill_in = |error| match error {
+                        CommandError::NotQuiet(None) => CommandError::NotQuiet(unrest()),
+                        error => error,
+                    };
+                    replica.commands.end(id, result.map_err(fill_in));
                 }
             }
         }

@@ -49,7 +49,7 @@ fn command_error(error: CommandError) -> u8 {
         CommandError::Busy => 2,
         CommandError::NotMember => 3,
         CommandError::NotRecruited => 4,
-        CommandError::TimedOut => 5,
+        CommandError::TimedOut | CommandError::NotQuiet(_) => 5,
         CommandError::Unfenced => 6,
         CommandError::Served => 7,
         CommandError::LossSuspected => 8,
