@@ -15,6 +15,7 @@
 //!   node that forwards is let in only while its volume is served here, and by one connection at a time ([`forwarding`]).
 //! - Nothing here decides: what is not sent now is lost, and core sends again.
 
+mod agenda;
 mod asked;
 mod closes;
 mod commanded;
@@ -28,6 +29,7 @@ use crate::datapath::forward::{self, ForwarderHandle};
 use crate::datapath::mailbox::{Snapshot, VolumeKey};
 use crate::datapath::shard::{Clients, Slot};
 use crate::log;
+use agenda::Agenda;
 pub use asked::Asked;
 use closes::Closes;
 use commanded::{Change, Commanded, Commands};
@@ -396,7 +398,7 @@ pub struct Driver {
     peers: Vec<Peer>,
     /// Links that were begun: each has tokens of its own.
     links_made: u32,
-    replicas: BTreeMap<[u8; 16], Replica>,
+    replicas: Agenda<Replica>,
     /// Attached volumes, by identity.
     keys: HashMap<[u8; 16], usize>,
     inbox: Vec<Delivery>,
@@ -408,6 +410,10 @@ pub struct Driver {
     strangers: Vec<(Instant, Arrival)>,
     turned_away: Vec<TurnedAway>,
     touched: Vec<usize>,
+    /// Volumes that have worked since their figures were last looked at.
+    worked: Vec<usize>,
+    /// The turns of the last round did not do for all that there was.
+    is_behind: bool,
     forwarder: ForwarderHandle,
     closes: Closes,
 }
@@ -433,7 +439,7 @@ impl Driver {
             doors: open,
             peers: Vec::new(),
             links_made: 0,
-            replicas: BTreeMap::new(),
+            replicas: Agenda::new(),
             keys: HashMap::new(),
             inbox: Vec::new(),
             outbox: Vec::new(),
@@ -442,6 +448,8 @@ impl Driver {
             strangers: Vec::new(),
             turned_away: Vec::new(),
             touched: Vec::new(),
+            worked: Vec::new(),
+            is_behind: false,
             forwarder,
             closes: Closes::new(reactor.waker()),
         })
@@ -457,16 +465,30 @@ impl Driver {
         self.outbox.push((key, what));
     }
 
+    /// A volume of this shard has worked: its figures may be others.
+    pub fn has_worked(&mut self, key: usize) {
+        self.worked.push(key);
+    }
+
+    /// What is left is for the next round, which is not to wait.
+    pub fn is_left_behind(&mut self) {
+        self.is_behind = true;
+    }
+
     /// [`Driver::poll`] is to be called again without waiting.
     pub fn has_work(&self) -> bool {
-        !self.inbox.is_empty() || !self.outbox.is_empty() || self.peers.iter().any(|peer| peer.link.has_work())
+        self.is_behind
+            || self.replicas.has_work()
+            || !self.inbox.is_empty()
+            || !self.outbox.is_empty()
+            || self.peers.iter().any(|peer| peer.link.has_work())
     }
 
     /// When [`Driver::poll`] must run at the latest.
     pub fn deadline(&self) -> Option<Instant> {
         let links = self.peers.iter().filter_map(|peer| peer.link.deadline());
         let doors = self.doors.iter().filter_map(Door::deadline);
-        let owners = self.replicas.values().filter_map(|replica| replica.ownership.poll_timeout());
+        let owners = self.replicas.first_due();
         let strangers = self.strangers.iter().map(|(until, _)| *until);
         links.chain(doors).chain(owners).chain(strangers).min()
     }
@@ -484,10 +506,11 @@ impl Driver {
 
     /// Carries out whatever there is, once. The volumes that have got something to do by it.
     pub fn poll(&mut self, desks: &mut Desks<'_>) -> Vec<usize> {
+        self.is_behind = false;
         self.note_closed();
         self.run_timers(desks);
         self.poll_links(desks);
-        self.pump_all(desks);
+        self.pump_stirred(desks);
         for delivery in std::mem::take(&mut self.inbox) {
             self.on_delivery(desks, delivery);
         }
@@ -495,7 +518,7 @@ impl Driver {
             self.execute(desks, key, what);
         }
         self.publish_figures(desks);
-        self.pump_all(desks);
+        self.pump_stirred(desks);
         for peer in &mut self.peers {
             let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             peer.link.flush(desks.reactor, &mut desk, desks.now);
@@ -521,10 +544,8 @@ impl Driver {
             log::say!(Error, "nobody was let in from {address}: {why}");
         }
         self.strangers.retain(|(until, _)| *until > now);
-        for replica in self.replicas.values_mut() {
-            if replica.ownership.poll_timeout().is_some_and(|at| at <= now) {
-                replica.ownership.handle(now, ownership::Event::Timeout);
-            }
+        while let Some(replica) = self.replicas.take_due(now) {
+            replica.ownership.handle(now, ownership::Event::Timeout);
         }
     }
 
@@ -634,33 +655,49 @@ impl Driver {
         }
     }
 
-    /// How far each volume is, when something of it may matter to ownership.
+    /// How far each volume is that has worked, when something of it may matter to ownership.
     fn publish_figures(&mut self, desks: &mut Desks<'_>) {
-        for replica in self.replicas.values_mut() {
-            let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_ref()) else { continue };
+        let mut worked = std::mem::take(&mut self.worked);
+        worked.sort_unstable();
+        worked.dedup();
+        worked.retain(|&key| {
+            let Some(slot) = desks.volumes.get(key).and_then(Option::as_ref) else { return false };
+            let Some(replica) = self.replicas.get(&slot.identity).filter(|replica| replica.key == Some(key)) else {
+                return false;
+            };
             let due = replica.figures_told.as_ref().is_none_or(|(at, _)| desks.now >= *at + FIGURES_PERIOD);
             let figures = slot.volume.figures();
             let matters = |told: &Figures| {
                 (told.drained, told.wants_log, told.wants_flushed, told.tier_failed, told.serving)
                     != (figures.drained, figures.wants_log, figures.wants_flushed, figures.tier_failed, figures.serving)
             };
-            if replica.figures_told.as_ref().is_none_or(|(_, told)| matters(told) || (due && *told != figures)) {
-                replica.figures_told = Some((desks.now, figures.clone()));
-                replica.ownership.handle(desks.now, ownership::Event::Figures(figures));
+            let told = replica.figures_told.as_ref().map(|(_, told)| told);
+            if told == Some(&figures) {
+                return false;
             }
-        }
+            if !due && !told.is_none_or(matters) {
+                // Told in time, with what it comes to by then.
+                return true;
+            }
+            let replica = self.replicas.get_mut(&slot.identity).expect("it was just looked up");
+            replica.figures_told = Some((desks.now, figures.clone()));
+            replica.ownership.handle(desks.now, ownership::Event::Figures(figures));
+            false
+        });
+        self.worked.append(&mut worked);
     }
 
     // --- ownership ---
 
-    fn pump_all(&mut self, desks: &mut Desks<'_>) {
-        let volumes: Vec<[u8; 16]> = self.replicas.keys().copied().collect();
-        volumes.iter().for_each(|volume| self.pump(desks, volume));
+    fn pump_stirred(&mut self, desks: &mut Desks<'_>) {
+        while let Some(volume) = self.replicas.take_stirred() {
+            self.pump(desks, &volume);
+        }
     }
 
     /// Carries out what ownership wants, in its order.
     fn pump(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
-        while let Some(effect) = self.replicas.get_mut(volume).and_then(|replica| replica.ownership.poll_effect()) {
+        while let Some(effect) = self.replicas.in_hand(volume).and_then(|replica| replica.ownership.poll_effect()) {
             match effect {
                 ownership::Effect::Read(op) => self.ask(Asked::Read { volume: VolumeId(*volume), op }),
                 ownership::Effect::Commit { op, compare, new, by } => {
@@ -706,6 +743,7 @@ impl Driver {
             }
         }
         self.publish_route(volume);
+        self.replicas.settle(volume, |replica| replica.ownership.poll_timeout());
     }
 
     fn ask(&self, asked: Asked) {
@@ -751,7 +789,7 @@ impl Driver {
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
-            ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains_key(&volume.0) => {
+            ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains(&volume.0) => {
                 // It was deleted meanwhile.
                 if let Some(slot) = desks.volumes[key.0 as usize].take() {
                     slot.close(|| {}, || {});
@@ -774,7 +812,7 @@ impl Driver {
                 }
             }
             ToDriver::TellAll(event) => {
-                for replica in self.replicas.values_mut() {
+                for replica in self.replicas.all_mut() {
                     replica.ownership.handle(now, event.clone());
                 }
             }
@@ -797,7 +835,7 @@ impl Driver {
                 let owns = |replica: &Replica| {
                     matches!(replica.ownership.status().state, State::Owner | State::Custodian | State::Agreeing)
                 };
-                let owns = self.replicas.values().any(owns);
+                let owns = self.replicas.iter().any(|(_, replica)| owns(replica));
                 // Whoever asked may have gone.
                 let _ = answer.send(Late { at: now, leases_end, owns });
             }
@@ -828,6 +866,7 @@ impl Driver {
         let key = key?.0 as usize;
         let slot = desks.volumes[key].as_mut()?;
         self.keys.insert(*volume, key);
+        self.worked.push(key);
         if let Some(replica) = self.replicas.get_mut(volume) {
             replica.key = Some(key);
             if let Some((kept, arena)) = replica.kept.take()

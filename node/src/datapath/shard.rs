@@ -263,6 +263,9 @@ impl Shard {
             touched.into_iter().for_each(|key| self.touch(key));
             self.work_touched();
         }
+        if let Some(driver) = &mut self.driver {
+            driver.is_left_behind();
+        }
     }
 
     fn timeout(&self, now: Instant) -> Option<std::time::Duration> {
@@ -351,6 +354,9 @@ impl Shard {
             slot.publish_when_at_rest();
             self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
             slot.activity.fetch_add(1, Ordering::Relaxed);
+            if let Some(driver) = &mut self.driver {
+                driver.has_worked(key);
+            }
             let next = [slot.volume.poll_timeout(), slot.io.deadline()].into_iter().flatten().min();
             if let Some(next) = next
                 && slot.armed.is_none_or(|armed| next < armed)

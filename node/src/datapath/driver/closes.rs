@@ -1,6 +1,6 @@
 //! Closes of what a volume had open, on other threads: a tier is opened again when it is closed, a deletion is done when all is.
 
-use super::{Asked, Desks, Driver};
+use super::{Asked, Desks, Driver, Replica};
 use forebay_api::record::VolumeId;
 use forebay_io::Waker;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -73,15 +73,14 @@ impl Driver {
             // Whoever asked may have gone.
             let _ = answer.send(());
         }
-        let Some((volume, replica)) = self.replicas.iter_mut().find(|(_, replica)| replica.closing.contains(&number))
-        else {
-            return;
-        };
+        let closes = |(volume, replica): (&[u8; 16], &Replica)| replica.closing.contains(&number).then_some(*volume);
+        let Some(volume) = self.replicas.iter().find_map(closes) else { return };
+        let Some(replica) = self.replicas.get_mut(&volume) else { return };
         replica.closing.retain(|closing| *closing != number);
         if let Some((_, opens)) = replica.tier_closing.take_if(|(tier, _)| *tier == number)
             && let Some(format) = opens
         {
-            let asked = Asked::OpenTier { volume: VolumeId(*volume), format };
+            let asked = Asked::OpenTier { volume: VolumeId(volume), format };
             self.ask(asked);
         }
     }

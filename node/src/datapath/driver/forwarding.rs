@@ -76,7 +76,7 @@ impl Driver {
         let owner = self.replicas.get(volume).and_then(|replica| replica.ownership.owner());
         let (term, size_bytes) = owner.map_or((Term(0), 0), |(term, _, size_bytes)| (term, size_bytes));
         let peer = owner.and_then(|(_, node, _)| self.peer_of(node)).map(|at| &self.peers[at]);
-        let Some(replica) = self.replicas.get_mut(volume) else { return };
+        let Some(replica) = self.replicas.in_hand(volume) else { return };
         let same_peer = |who: &forward::Who| match (who, peer) {
             (forward::Who::There { node, name, pairs }, Some(peer)) => {
                 *node == peer.node && name == peer.link.peer() && *pairs == peer.pairs

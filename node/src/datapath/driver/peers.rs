@@ -87,7 +87,7 @@ impl Driver {
 
     /// Nodes that a record of a volume names, as it is known here.
     fn recorded(&self) -> BTreeSet<NodeId> {
-        let records = self.replicas.values().filter_map(|replica| replica.ownership.status().record);
+        let records = self.replicas.iter().filter_map(|(_, replica)| replica.ownership.status().record);
         let named = records.flat_map(|record| {
             let others = record.unfenced.iter().map(|former| former.node).collect::<Vec<_>>();
             let members = record.members.iter().map(|member| member.node).collect::<Vec<_>>();
@@ -112,9 +112,11 @@ impl Driver {
         for at in new {
             self.begin_peer(desks, listed[at].clone());
         }
+        // Where a volume is may be said otherwise from now on.
+        self.replicas.all_mut().for_each(drop);
         let gone: Vec<NodeId> = before.into_iter().filter(|node| self.peer_of(*node).is_none()).collect();
         for node in gone {
-            for replica in self.replicas.values_mut() {
+            for replica in self.replicas.all_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::NoLink(node));
             }
         }
@@ -149,7 +151,7 @@ impl Driver {
         };
         self.peers.push(Peer { node, pairs, link, was_up: false });
         if !self.is_linked(node) {
-            for replica in self.replicas.values_mut() {
+            for replica in self.replicas.all_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
             }
         }
@@ -214,9 +216,13 @@ impl Driver {
             }
         }
         let (node, up) = (self.peers[at].node, self.peers[at].link.is_up());
-        if up != std::mem::replace(&mut self.peers[at].was_up, up) && (up || !self.is_linked(node)) {
-            for replica in self.replicas.values_mut() {
-                replica.ownership.handle(now, ownership::Event::Link(node, up));
+        if up != std::mem::replace(&mut self.peers[at].was_up, up) {
+            // Also where another one of the same number is up: it is where a volume is said to be from now on.
+            let is_news = up || !self.is_linked(node);
+            for replica in self.replicas.all_mut() {
+                if is_news {
+                    replica.ownership.handle(now, ownership::Event::Link(node, up));
+                }
             }
         }
     }
