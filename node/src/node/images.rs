@@ -102,6 +102,9 @@ impl Node {
 
     /// Refuses what would claim something of the image at its path, when that is not the one that is served.
     pub(super) async fn require_image_in_place(&self, name: &str, running: &Running) -> Answer<()> {
+        if let Err(why) = running.opening.require_lock() {
+            return failure(FailureKind::Conflict, format!("volume {name}: {why}"));
+        }
         match running.look_at_image(name).await {
             None => Ok(()),
             Some(text) => failure(FailureKind::Conflict, format!("volume {name}: {text}")),

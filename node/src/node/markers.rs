@@ -5,12 +5,12 @@
 //! - Markers are written one after the other, and none comes after the last one or after the removal, however late a periodic
 //!   writing gets its turn.
 //! - Once ours is there, that of another volume is not replaced: whoever has written it has taken the image. And none is written while
-//!   the lock of the image is not ours.
-//! - A server that hangs holds up the marker of its own image, and nothing else.
+//!   the backing fails, or the lock of the image is not ours: it is by the marker that an image is judged that is opened anew.
+//! - A server that hangs holds up the markers of its own images, and nothing else.
 
 use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
-use crate::judgement::Label;
+use crate::judgement::{Label, difference};
 use crate::log;
 use crate::volume_store::Store;
 use anyhow::bail;
@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::Semaphore;
 
 /// How often markers follow what has been destaged.
 const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
@@ -36,6 +37,10 @@ pub(super) enum Moment {
         clean: bool,
     },
 }
+
+/// Places for calls that may hang with a server of images, of the control plane's threads that may block: others are left for what is asked
+/// of volumes elsewhere. Who finds none tries again at the next look.
+pub(super) static PLACES: Semaphore = Semaphore::const_new(64);
 
 /// Where the marker of a volume lies.
 pub(super) struct MarkerFile {
@@ -53,8 +58,8 @@ pub(super) struct MarkerFile {
 enum Progress {
     /// None of this opening has been written.
     Before,
-    /// One has been.
-    Written,
+    /// One has been, and was there as it was left whenever the next one was written; or not always.
+    Written { was_always_there: bool },
     /// Nothing may be written any more.
     Final,
 }
@@ -78,34 +83,58 @@ impl MarkerFile {
         self.progress.lock().expect("nobody panics while it writes a marker")
     }
 
-    /// Writes what `marker` makes of that volume, unless the last version has been written.
+    /// Nothing is written while this is held.
+    pub(super) fn hold(&self) -> impl Drop + '_ {
+        self.progress()
+    }
+
+    /// Whether the marker that is there has been ours since it was first written, and the image never older than it.
+    pub(super) fn was_always_there(&self) -> bool {
+        matches!(*self.progress(), Progress::Written { was_always_there: true })
+    }
+
+    /// Writes what `marker` makes of that volume, unless the last version has been written. `may` is asked last.
     fn write(
         &self,
         volume: VolumeId,
         last: bool,
+        may: impl Fn() -> anyhow::Result<()>,
         marker: impl FnOnce() -> anyhow::Result<Marker>,
     ) -> anyhow::Result<()> {
         let mut progress = self.progress();
-        match *progress {
-            Progress::Final => return Ok(()),
-            Progress::Before => {}
-            Progress::Written => {
-                // One that cannot be read is nobody's.
-                if let Ok(Some(there)) = Marker::load(&self.path)
-                    && there.volume != volume
-                {
-                    bail!(
-                        "the marker {} is that of volume {} of host {} by now, and is left alone: whoever has written it has taken the image",
-                        self.path.display(),
-                        there.name,
-                        there.host
-                    );
-                }
-            }
+        if *progress == Progress::Final {
+            return Ok(());
         }
-        marker()?.save(&self.path)?;
-        *progress = if last { Progress::Final } else { Progress::Written };
+        may()?;
+        let mut there = self.left_by(volume, *progress)?;
+        // It takes as long as the image's server does, and others may have been here meanwhile.
+        let new = marker()?;
+        may()?;
+        let mut was_always_there = true;
+        if let Progress::Written { was_always_there: before } = *progress {
+            there = self.left_by(volume, *progress)?.and(there);
+            was_always_there = before && there.is_some_and(|there| difference(&there.image, &new.image).is_none());
+        }
+        new.save(&self.path)?;
+        *progress = if last { Progress::Final } else { Progress::Written { was_always_there } };
         Ok(())
+    }
+
+    /// Ours, if it is there. That of another is an error once ours was.
+    fn left_by(&self, volume: VolumeId, progress: Progress) -> anyhow::Result<Option<Marker>> {
+        if progress == Progress::Before {
+            return Ok(None);
+        }
+        let there = Marker::load(&self.path)?;
+        if let Some(other) = there.as_ref().filter(|there| there.volume != volume) {
+            bail!(
+                "the marker {} is that of volume {} of host {} by now, and is left alone: whoever has written it has taken the image",
+                self.path.display(),
+                other.name,
+                other.host
+            );
+        }
+        Ok(there)
     }
 
     /// There is one, of another volume.
@@ -135,11 +164,9 @@ pub(super) fn save_marker(
     snapshot: &Snapshot,
     moment: Moment,
 ) -> anyhow::Result<()> {
-    if running.opening.is_given_up() {
-        return Ok(());
-    }
     let clean = moment == Moment::Stopped { clean: true };
-    running.marker.write(record.volume, moment != Moment::Serving, || {
+    let may = || running.opening.require_lock();
+    running.marker.write(record.volume, moment != Moment::Serving, may, || {
         Ok(Marker {
             version: STORE_VERSION,
             volume: record.volume,
@@ -188,7 +215,7 @@ impl Node {
                 let Some(snapshot) = self.snapshot(&running).await else { continue };
                 let given_up = || running.opening.is_given_up().then(|| "its lock is not this node's".to_owned());
                 let trouble = crate::status::backing_trouble(&snapshot).or_else(given_up);
-                // Of one that stops as well: it waits for its backing.
+                // Also of one that stops.
                 match &trouble {
                     Some(_) => self.look_at_opening(&record, &running, snapshot.status.term.0),
                     None => running.opening.works(),
@@ -196,6 +223,7 @@ impl Node {
                 if !matches!(snapshot.status.phase, Phase::Serving) {
                     continue;
                 }
+                let works = trouble.is_none();
                 let name = &record.name;
                 let before = told.entry(name.clone()).or_default();
                 if *before != trouble {
@@ -208,7 +236,10 @@ impl Node {
                     }
                     *before = trouble;
                 }
-                follow(record, running, snapshot);
+                // The former one still protects: it only knows an older state of the image.
+                if works {
+                    follow(record, running, snapshot);
+                }
             }
         }
     }
@@ -216,12 +247,13 @@ impl Node {
 
 /// Has the marker follow what is destaged. Returns at once.
 fn follow(record: Record, running: Running, snapshot: Snapshot) {
+    let Ok(place) = PLACES.try_acquire() else { return };
     if running.marker.is_followed.swap(true, Ordering::AcqRel) {
         return;
     }
     tokio::spawn(async move {
+        let _place = place;
         let (name, marker) = (record.name.clone(), running.marker.clone());
-        // The old marker still protects: it only knows an older state of the image.
         let problem = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await.err();
         let mut before = marker.problem.lock().expect("nobody panics while holding it");
         if let Some(message) = problem.as_ref().filter(|_| *before != problem) {
@@ -259,6 +291,10 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId([1; 16]);
 
+    fn may() -> anyhow::Result<()> {
+        Ok(())
+    }
+
     fn marker(volume: VolumeId, destaged: u64) -> Marker {
         Marker {
             version: STORE_VERSION,
@@ -281,15 +317,15 @@ mod tests {
         let destaged = || Marker::load(&path).unwrap().map(|marker| marker.destaged);
 
         let stopped = MarkerFile::new(path.clone());
-        stopped.write(VOLUME, false, || Ok(marker(VOLUME, 1))).unwrap();
-        stopped.write(VOLUME, true, || Ok(marker(VOLUME, 2))).unwrap();
-        stopped.write(VOLUME, false, || panic!("a marker is made after the last one")).unwrap();
+        stopped.write(VOLUME, false, may, || Ok(marker(VOLUME, 1))).unwrap();
+        stopped.write(VOLUME, true, may, || Ok(marker(VOLUME, 2))).unwrap();
+        stopped.write(VOLUME, false, may, || panic!("a marker is made after the last one")).unwrap();
         assert_eq!(destaged(), Some(2));
 
         let deleted = MarkerFile::new(path.clone());
-        deleted.write(VOLUME, false, || Ok(marker(VOLUME, 3))).unwrap();
+        deleted.write(VOLUME, false, may, || Ok(marker(VOLUME, 3))).unwrap();
         deleted.remove(VOLUME).unwrap();
-        deleted.write(VOLUME, false, || panic!("a marker is made after its removal")).unwrap();
+        deleted.write(VOLUME, false, may, || panic!("a marker is made after its removal")).unwrap();
         assert_eq!(destaged(), None);
     }
 
@@ -301,18 +337,55 @@ mod tests {
         // One that was there before, and left the image complete, gives way.
         marker(other, 7).save(&path).unwrap();
         let ours = MarkerFile::new(path.clone());
-        ours.write(VOLUME, false, || Ok(marker(VOLUME, 1))).unwrap();
+        ours.write(VOLUME, false, may, || Ok(marker(VOLUME, 1))).unwrap();
         marker(other, 8).save(&path).unwrap();
         for last in [false, true] {
             let refused =
-                ours.write(VOLUME, last, || panic!("nothing is said of an image that is another's")).unwrap_err();
+                ours.write(VOLUME, last, may, || panic!("nothing is said of an image that is another's")).unwrap_err();
             assert!(refused.to_string().contains("has taken the image"), "{refused}");
         }
         assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 8);
         // What it was before is written again when it is ours again.
         marker(VOLUME, 1).save(&path).unwrap();
-        ours.write(VOLUME, true, || Ok(marker(VOLUME, 9))).unwrap();
+        ours.write(VOLUME, true, may, || Ok(marker(VOLUME, 9))).unwrap();
         assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 9);
+    }
+
+    /// By such a marker no image is judged that is opened anew.
+    #[test]
+    fn a_marker_that_was_not_as_it_was_left_is_noted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.img.forebay");
+        let of_size = |size_bytes| {
+            let marker = marker(VOLUME, 1);
+            Marker { image: ImageIdentity { size_bytes, ..marker.image }, ..marker }
+        };
+        let write = |file: &MarkerFile, bytes| file.write(VOLUME, false, may, || Ok(of_size(bytes))).unwrap();
+        for spoil in [true, false] {
+            let ours = MarkerFile::new(path.clone());
+            assert!(!ours.was_always_there(), "none was written");
+            write(&ours, 4096);
+            write(&ours, 8192);
+            assert!(ours.was_always_there());
+            if spoil {
+                std::fs::remove_file(&path).unwrap();
+                write(&ours, 8192);
+            } else {
+                write(&ours, 4096);
+            }
+            assert!(!ours.was_always_there(), "it was removed, or the image got shorter");
+            write(&ours, 8192);
+            assert!(!ours.was_always_there(), "it is not forgotten");
+        }
+        // Others come while it is made.
+        let ours = MarkerFile::new(path.clone());
+        write(&ours, 4096);
+        let made = || {
+            marker(VolumeId([2; 16]), 3).save(&path).unwrap();
+            Ok(marker(VOLUME, 2))
+        };
+        assert!(ours.write(VOLUME, false, may, made).is_err());
+        assert_eq!(Marker::load(&path).unwrap().unwrap().volume, VolumeId([2; 16]));
     }
 
     #[test]

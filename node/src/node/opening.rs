@@ -13,6 +13,7 @@
 //!
 //! In a cluster the loss of a lock is the ownership's business (`forebay_core::ownership`, T9).
 
+use super::markers::PLACES;
 use super::{Node, Running, blocking};
 use crate::datapath::mailbox::{OpeningStep, ShardHandle, ToShard, VolumeKey};
 use crate::judgement::Sighting;
@@ -25,13 +26,16 @@ use forebay_api::words::BackingState;
 use forebay_io::backing::reopening::{self, Opening as Found};
 use forebay_io::file::{Whereabouts, whereabouts};
 use forebay_io::folder::FileKind;
-use forebay_io::{Backing, BackingOptions, Journal, LockAttempt};
+use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, LockAttempt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// How long is awaited what is under way to a backing that is to be opened anew.
-const REST_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long is awaited what is under way to a backing that is to be opened anew. Reads fail meanwhile, which clients notice after 20 s.
+const REST_MAX: std::time::Duration = std::time::Duration::from_secs(8);
+/// And how long it is left alone then.
+const REST_PAUSE: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long the lock of the journal is awaited, which nobody else takes.
 const JOURNAL_LOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -46,6 +50,8 @@ pub(super) struct Opening {
     given_up: Mutex<Option<String>>,
     /// Why it could not be opened anew, as of the last attempt.
     trouble: Mutex<Option<String>>,
+    /// It is left alone until then.
+    pause: Mutex<Option<Instant>>,
 }
 
 impl Opening {
@@ -56,6 +62,7 @@ impl Opening {
             looking: AtomicBool::new(false),
             given_up: Mutex::new(None),
             trouble: Mutex::new(None),
+            pause: Mutex::new(None),
         }
     }
 
@@ -89,6 +96,20 @@ impl Opening {
         self.given_up().is_some()
     }
 
+    /// Refuses what needs the lock of the image, while it is not ours.
+    pub(super) fn require_lock(&self) -> anyhow::Result<()> {
+        if self.is_given_up() {
+            bail!(
+                "the lock of its image was lost, and is not this node's again yet; `forebay volume show` has the reason"
+            );
+        }
+        Ok(())
+    }
+
+    fn pauses(&self) -> bool {
+        self.pause.lock().expect("nobody panics while holding it").is_some_and(|until| Instant::now() < until)
+    }
+
     /// Says in a report what is the matter with it.
     pub(super) fn show_in(&self, report: &mut BackingReport) {
         let Some(trouble) = self.trouble() else { return };
@@ -104,12 +125,7 @@ impl Opening {
     /// Makes the backing at least so large. Waits for its server.
     pub(super) fn grow(&self, size_bytes: u64) -> anyhow::Result<()> {
         let Some(backing) = self.backing() else { return Ok(()) };
-        if self.is_given_up() {
-            bail!(
-                "cannot grow the backing {}: its lock is not ours; `forebay volume show` has the reason",
-                backing.name()
-            );
-        }
+        self.require_lock()?;
         backing.grow(size_bytes).with_context(|| format!("cannot grow the backing {}", backing.name()))
     }
 
@@ -133,12 +149,16 @@ impl Node {
     /// `term` is the number of the volume's start. A block device is left alone: its name says nothing of what is behind it.
     pub(super) fn look_at_opening(self: &Arc<Node>, record: &Record, running: &Running, term: u32) {
         let is_file = matches!(running.opening.image(), Image::File(file) if file.kind() == FileKind::Regular);
-        if !is_file || !running.prepared.load(Ordering::Acquire) || running.opening.looking.swap(true, Ordering::AcqRel)
-        {
+        if !is_file || running.opening.pauses() || !running.prepared.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(place) = PLACES.try_acquire() else { return };
+        if running.opening.looking.swap(true, Ordering::AcqRel) {
             return;
         }
         let (node, record, running) = (self.clone(), record.clone(), running.clone());
         tokio::spawn(async move {
+            let _place = place;
             let name = record.name.clone();
             let trouble = node.open_anew_if_dead(record, &running, term).await.err();
             running.opening.note(&name, trouble);
@@ -158,10 +178,13 @@ impl Node {
             Ok(Err(_)) => return Ok(()),
             Err(_) => {
                 running.opening.return_unless_given_up(key, &shard);
+                *running.opening.pause.lock().expect("nobody panics while holding it") =
+                    Some(Instant::now() + REST_PAUSE);
                 return Err(format!(
                     "its opening is dead ({why}), and what is under way by it has not ended for {} s, so it is not opened anew \
-                     yet; that is tried again",
-                    REST_MAX.as_secs()
+                     yet; that is tried again after {} s",
+                    REST_MAX.as_secs(),
+                    REST_PAUSE.as_secs()
                 ));
             }
         };
@@ -229,10 +252,13 @@ fn exchange(
     if running.closed.load(Ordering::Acquire) {
         return Ok(false);
     }
+    require_in_place(former.file().context("it is no file")?)?;
     let mut anew = open_same_file(record, &former)?;
     require_same_image(record, running, term, &anew)?;
     let new_journal = journal.as_ref().map(|journal| journal.opened_anew(&record.volume.0)).transpose()?;
+    let held = running.marker.hold();
     *opening.given_up() = Some(why);
+    drop(held);
     former.give_up_lock();
     match anew.try_lock().with_context(|| format!("cannot lock {}", anew.name()))? {
         LockAttempt::Locked => {}
@@ -277,10 +303,11 @@ fn open_same_file(record: &Record, former: &Backing) -> anyhow::Result<Backing> 
 /// What a start would refuse, of an image whose tier is here and holds writes.
 fn require_same_image(record: &Record, running: &Running, term: u32, anew: &Backing) -> anyhow::Result<()> {
     let name = anew.name();
-    let Some(marker) = running.marker.of_volume(record.volume)? else {
+    let marker = running.marker.of_volume(record.volume)?;
+    let Some(marker) = marker.filter(|_| running.marker.was_always_there()) else {
         bail!(
-            "the marker of the volume beside {name} is gone, or another volume's: somebody may have taken the image for his own. Put both \
-             back, or restart the daemon, which says what can be done"
+            "the marker of the volume beside {name} is gone, or another volume's, or has not always been there, or the image has become \
+             older: somebody may have had it for his own. If it is the right one, restart the daemon, which says what can be done"
         );
     };
     if marker.term > term {
@@ -298,10 +325,18 @@ fn require_same_image(record: &Record, running: &Running, term: u32, anew: &Back
     if has < needs {
         bail!("{name} has {has} bytes, and the volume has {needs}: it was cut off; put the right one back");
     }
+    require_in_place(file)
+}
+
+/// Refuses a file that is not at the path at which it was opened, also where its server does not know it any more: the number of a file that
+/// is gone may be another one's.
+fn require_in_place(file: &DeviceFile) -> anyhow::Result<()> {
+    let name = file.path().display();
     match whereabouts(file).with_context(|| format!("cannot look where {name} is"))? {
         Whereabouts::InPlace => Ok(()),
-        Whereabouts::Deleted { .. } | Whereabouts::Elsewhere { .. } => {
-            bail!("{name} is not at its path any more; put it back")
-        }
+        Whereabouts::Deleted { .. } | Whereabouts::Elsewhere { .. } => bail!(
+            "{name} is not the image that was served, as far as can be told: that is not at its path any more; put it back. If what is \
+             there is the right one, restart the daemon"
+        ),
     }
 }

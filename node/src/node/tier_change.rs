@@ -443,6 +443,7 @@ impl NewTier {
 /// that the former connection has ended.
 fn backing_again(record: &Record, opening: &Opening) -> anyhow::Result<Backing> {
     if let Some(backing) = opening.backing().and_then(|backing| backing.share()) {
+        opening.require_lock()?;
         return Ok(backing);
     }
     let until = std::time::Instant::now() + REOPEN_MAX;
