@@ -849,7 +849,7 @@ impl Node {
             let marker = running.clone();
             if let Err(message) =
                 blocking(move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean })).await
-                && !matches!(left, Left::Displaced(_))
+                && matches!(left, Left::Nothing)
             {
                 left = Left::Incomplete(format!("{name}: {message}"));
             }

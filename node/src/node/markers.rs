@@ -4,13 +4,14 @@
 //! Invariants:
 //! - Markers are written one after the other, and none comes after the last one or after the removal, however late a periodic
 //!   writing gets its turn.
-//! - Once ours is there, that of another volume is not replaced: whoever has written it has taken the image. And none is written while
-//!   the backing fails, or the lock of the image is not ours: it is by the marker that an image is judged that is opened anew.
+//! - Once ours is there, it is replaced only as it was left. Who has written another one, or removed it, has taken the image, or restored
+//!   an older state of it: that is for the next start to judge. For the same reason none is written while the image cannot be read by its
+//!   opening, or its lock is not ours.
 //! - A server that hangs holds up the markers of its own images, and nothing else.
 
 use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
-use crate::judgement::{Label, difference};
+use crate::judgement::Label;
 use crate::log;
 use crate::volume_store::Store;
 use anyhow::bail;
@@ -38,9 +39,8 @@ pub(super) enum Moment {
     },
 }
 
-/// Places for calls that may hang with a server of images, of the control plane's threads that may block: others are left for what is asked
-/// of volumes elsewhere. Who finds none tries again at the next look.
-pub(super) static PLACES: Semaphore = Semaphore::const_new(64);
+/// Places for markers that follow, which may hang with a server of images: threads are left for what is asked of volumes elsewhere.
+static FOLLOWS: Semaphore = Semaphore::const_new(64);
 
 /// Where the marker of a volume lies.
 pub(super) struct MarkerFile {
@@ -49,17 +49,18 @@ pub(super) struct MarkerFile {
     progress: Mutex<Progress>,
     /// A periodic writing is under way.
     is_followed: AtomicBool,
+    /// One is due, whatever the volume does.
+    is_owed: AtomicBool,
     /// What was the matter at the last periodic writing.
     problem: Mutex<Option<String>>,
 }
 
 /// How far the marker of a volume is.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     /// None of this opening has been written.
     Before,
-    /// One has been, and was there as it was left whenever the next one was written; or not always.
-    Written { was_always_there: bool },
+    /// So it was left, or, where that was not told as done, like the other one.
+    Left(Box<Marker>, Option<Box<Marker>>),
     /// Nothing may be written any more.
     Final,
 }
@@ -67,7 +68,7 @@ enum Progress {
 impl MarkerFile {
     pub(super) fn new(path: PathBuf) -> MarkerFile {
         let (progress, problem) = (Mutex::new(Progress::Before), Mutex::new(None));
-        MarkerFile { path, progress, is_followed: AtomicBool::new(false), problem }
+        MarkerFile { path, progress, is_followed: AtomicBool::new(false), is_owed: AtomicBool::new(false), problem }
     }
 
     /// The marker of a volume that does not run; none: its backing's spec cannot be read.
@@ -88,53 +89,76 @@ impl MarkerFile {
         self.progress()
     }
 
-    /// Whether the marker that is there has been ours since it was first written, and the image never older than it.
-    pub(super) fn was_always_there(&self) -> bool {
-        matches!(*self.progress(), Progress::Written { was_always_there: true })
+    /// The marker, if it is there as it was left.
+    pub(super) fn as_left(&self) -> anyhow::Result<Marker> {
+        let progress = self.progress();
+        match (&*progress, self.there(&progress)?) {
+            (Progress::Left(..), Some(there)) => Ok(there),
+            (Progress::Before | Progress::Left(..) | Progress::Final, _) => self.is_gone(),
+        }
     }
 
-    /// Writes what `marker` makes of that volume, unless the last version has been written. `may` is asked last.
+    /// Writes what `marker` makes, unless the last version has been written. `may` is asked once there was one, last of all.
     fn write(
         &self,
-        volume: VolumeId,
-        last: bool,
+        moment: Moment,
         may: impl Fn() -> anyhow::Result<()>,
         marker: impl FnOnce() -> anyhow::Result<Marker>,
     ) -> anyhow::Result<()> {
         let mut progress = self.progress();
-        if *progress == Progress::Final {
-            return Ok(());
+        let require = |progress: &Progress| match progress {
+            Progress::Left(..) if self.there(progress)?.is_none() => self.is_gone(),
+            Progress::Left(..) => may(),
+            Progress::Before | Progress::Final => Ok(()),
+        };
+        match &*progress {
+            Progress::Final => return Ok(()),
+            // A complete image needs none.
+            Progress::Left(..) if moment == Moment::Stopped { clean: true } && self.there(&progress)?.is_none() => {
+                *progress = Progress::Final;
+                return Ok(());
+            }
+            Progress::Before | Progress::Left(..) => require(&progress)?,
         }
-        may()?;
-        let mut there = self.left_by(volume, *progress)?;
-        // It takes as long as the image's server does, and others may have been here meanwhile.
-        let new = marker()?;
-        may()?;
-        let mut was_always_there = true;
-        if let Progress::Written { was_always_there: before } = *progress {
-            there = self.left_by(volume, *progress)?.and(there);
-            was_always_there = before && there.is_some_and(|there| difference(&there.image, &new.image).is_none());
-        }
-        new.save(&self.path)?;
-        *progress = if last { Progress::Final } else { Progress::Written { was_always_there } };
-        Ok(())
+        let new = Box::new(marker()?);
+        // That took as long as the image's server does, and others may have been here meanwhile.
+        require(&progress)?;
+        let saved = new.save(&self.path);
+        *progress = match (&saved, std::mem::replace(&mut *progress, Progress::Final)) {
+            (Ok(()), _) if moment != Moment::Serving => Progress::Final,
+            (Ok(()), _) => Progress::Left(new, None),
+            (Err(_), Progress::Left(before, _)) => Progress::Left(before, Some(new)),
+            (Err(_), before) => before,
+        };
+        saved
     }
 
-    /// Ours, if it is there. That of another is an error once ours was.
-    fn left_by(&self, volume: VolumeId, progress: Progress) -> anyhow::Result<Option<Marker>> {
-        if progress == Progress::Before {
-            return Ok(None);
-        }
+    /// What is there; an error where that is another one than was left.
+    fn there(&self, progress: &Progress) -> anyhow::Result<Option<Marker>> {
         let there = Marker::load(&self.path)?;
-        if let Some(other) = there.as_ref().filter(|there| there.volume != volume) {
+        let (Progress::Left(left, or), Some(is)) = (progress, &there) else { return Ok(there) };
+        let path = self.path.display();
+        if is.volume != left.volume {
             bail!(
-                "the marker {} is that of volume {} of host {} by now, and is left alone: whoever has written it has taken the image",
-                self.path.display(),
-                other.name,
-                other.host
+                "the marker {path} is that of volume {} of host {} by now, and is left alone: whoever has written it has taken the image",
+                is.name,
+                is.host
+            );
+        }
+        if *is != **left && or.as_ref().is_none_or(|or| *is != **or) {
+            bail!(
+                "the marker {path} is not as this node has left it, and is left alone: somebody has restored it, or serves the volume as well"
             );
         }
         Ok(there)
+    }
+
+    fn is_gone<T>(&self) -> anyhow::Result<T> {
+        bail!(
+            "the marker {} is gone, and is not written again while the volume serves: whoever has removed it may have had the image for his \
+             own. If nobody has, drain the volume and restart the daemon",
+            self.path.display()
+        )
     }
 
     /// There is one, of another volume.
@@ -165,8 +189,16 @@ pub(super) fn save_marker(
     moment: Moment,
 ) -> anyhow::Result<()> {
     let clean = moment == Moment::Stopped { clean: true };
-    let may = || running.opening.require_lock();
-    running.marker.write(record.volume, moment != Moment::Serving, may, || {
+    let may = || {
+        running.opening.require_lock()?;
+        match crate::status::backing_trouble(snapshot) {
+            Some(why) if !running.opening.reads() => {
+                bail!("its marker stays as it is: its backing fails ({why}), and cannot be read")
+            }
+            Some(_) | None => Ok(()),
+        }
+    };
+    running.marker.write(moment, may, || {
         Ok(Marker {
             version: STORE_VERSION,
             volume: record.volume,
@@ -203,8 +235,9 @@ impl Node {
                 if let Some(running) = &entry.running {
                     let activity = running.activity.load(Ordering::Relaxed);
                     // Of one in trouble it is told when that is over, however quiet it is.
-                    let in_trouble =
-                        told.get(&entry.facts.name).is_some_and(Option::is_some) || running.opening.is_given_up();
+                    let in_trouble = told.get(&entry.facts.name).is_some_and(Option::is_some)
+                        || running.opening.is_given_up()
+                        || running.marker.is_owed.load(Ordering::Relaxed);
                     if activity != entry.activity_seen || in_trouble {
                         entry.activity_seen = activity;
                         due.push((entry.record.clone(), running.clone()));
@@ -215,18 +248,10 @@ impl Node {
                 let Some(snapshot) = self.snapshot(&running).await else { continue };
                 let given_up = || running.opening.is_given_up().then(|| "its lock is not this node's".to_owned());
                 let trouble = crate::status::backing_trouble(&snapshot).or_else(given_up);
-                // Also of one that stops.
-                match &trouble {
-                    Some(_) => self.look_at_opening(&record, &running, snapshot.status.term.0),
-                    None => running.opening.works(),
-                }
-                if !matches!(snapshot.status.phase, Phase::Serving) {
-                    continue;
-                }
-                let works = trouble.is_none();
-                let name = &record.name;
+                let is_serving = matches!(snapshot.status.phase, Phase::Serving);
+                let name = record.name.clone();
                 let before = told.entry(name.clone()).or_default();
-                if *before != trouble {
+                if is_serving && *before != trouble {
                     match &trouble {
                         Some(why) => log::say!(
                             Error,
@@ -234,22 +259,34 @@ impl Node {
                         ),
                         None => log::say!(Notice, "volume {name}: the backing works again"),
                     }
-                    *before = trouble;
+                    before.clone_from(&trouble);
                 }
-                // The former one still protects: it only knows an older state of the image.
-                if works {
-                    follow(record, running, snapshot);
-                }
+                let marker = running.marker.clone();
+                let (of, volume) = (record.clone(), running.clone());
+                let follows = match trouble {
+                    None => {
+                        running.opening.works();
+                        is_serving && follow(record, running, snapshot)
+                    }
+                    // Also of one that stops.
+                    Some(_) => {
+                        self.look_at_opening(of, volume, move || {
+                            let _ = is_serving && follow(record, running, snapshot);
+                        });
+                        false
+                    }
+                };
+                marker.is_owed.store(is_serving && !follows, Ordering::Relaxed);
             }
         }
     }
 }
 
-/// Has the marker follow what is destaged. Returns at once.
-fn follow(record: Record, running: Running, snapshot: Snapshot) {
-    let Ok(place) = PLACES.try_acquire() else { return };
+/// Has the marker follow what is destaged. Returns at once; false: it does not, because it does already, or there is no place.
+fn follow(record: Record, running: Running, snapshot: Snapshot) -> bool {
+    let Ok(place) = FOLLOWS.try_acquire() else { return false };
     if running.marker.is_followed.swap(true, Ordering::AcqRel) {
-        return;
+        return false;
     }
     tokio::spawn(async move {
         let _place = place;
@@ -263,6 +300,7 @@ fn follow(record: Record, running: Running, snapshot: Snapshot) {
         drop(before);
         marker.is_followed.store(false, Ordering::Release);
     });
+    true
 }
 
 /// Records that a volume serves, after its marker. Where that fails of one that never did, the marker goes again, if it is still recorded
@@ -310,6 +348,9 @@ mod tests {
         }
     }
 
+    const CLEAN: Moment = Moment::Stopped { clean: true };
+    const UNCLEAN: Moment = Moment::Stopped { clean: false };
+
     #[test]
     fn nothing_is_written_after_the_last_marker_or_its_removal() {
         let folder = tempfile::tempdir().unwrap();
@@ -317,75 +358,71 @@ mod tests {
         let destaged = || Marker::load(&path).unwrap().map(|marker| marker.destaged);
 
         let stopped = MarkerFile::new(path.clone());
-        stopped.write(VOLUME, false, may, || Ok(marker(VOLUME, 1))).unwrap();
-        stopped.write(VOLUME, true, may, || Ok(marker(VOLUME, 2))).unwrap();
-        stopped.write(VOLUME, false, may, || panic!("a marker is made after the last one")).unwrap();
+        stopped.write(Moment::Serving, may, || Ok(marker(VOLUME, 1))).unwrap();
+        stopped.write(CLEAN, may, || Ok(marker(VOLUME, 2))).unwrap();
+        stopped.write(Moment::Serving, may, || panic!("a marker is made after the last one")).unwrap();
         assert_eq!(destaged(), Some(2));
 
         let deleted = MarkerFile::new(path.clone());
-        deleted.write(VOLUME, false, may, || Ok(marker(VOLUME, 3))).unwrap();
+        deleted.write(Moment::Serving, may, || Ok(marker(VOLUME, 3))).unwrap();
         deleted.remove(VOLUME).unwrap();
-        deleted.write(VOLUME, false, may, || panic!("a marker is made after its removal")).unwrap();
+        deleted.write(Moment::Serving, may, || panic!("a marker is made after its removal")).unwrap();
         assert_eq!(destaged(), None);
     }
 
+    /// What is there by now is for the next start to judge, which would take a new one for the image's.
     #[test]
-    fn whoever_has_taken_the_image_keeps_his_marker() {
+    fn a_marker_that_is_not_as_it_was_left_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.img.forebay");
         let other = VolumeId([2; 16]);
+        let never = || panic!("nothing is said of an image that may be another's");
         // One that was there before, and left the image complete, gives way.
         marker(other, 7).save(&path).unwrap();
         let ours = MarkerFile::new(path.clone());
-        ours.write(VOLUME, false, may, || Ok(marker(VOLUME, 1))).unwrap();
-        marker(other, 8).save(&path).unwrap();
-        for last in [false, true] {
-            let refused =
-                ours.write(VOLUME, last, may, || panic!("nothing is said of an image that is another's")).unwrap_err();
-            assert!(refused.to_string().contains("has taken the image"), "{refused}");
-        }
-        assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 8);
-        // What it was before is written again when it is ours again.
-        marker(VOLUME, 1).save(&path).unwrap();
-        ours.write(VOLUME, true, may, || Ok(marker(VOLUME, 9))).unwrap();
-        assert_eq!(Marker::load(&path).unwrap().unwrap().destaged, 9);
-    }
-
-    /// By such a marker no image is judged that is opened anew.
-    #[test]
-    fn a_marker_that_was_not_as_it_was_left_is_noted() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.img.forebay");
-        let of_size = |size_bytes| {
-            let marker = marker(VOLUME, 1);
-            Marker { image: ImageIdentity { size_bytes, ..marker.image }, ..marker }
-        };
-        let write = |file: &MarkerFile, bytes| file.write(VOLUME, false, may, || Ok(of_size(bytes))).unwrap();
-        for spoil in [true, false] {
-            let ours = MarkerFile::new(path.clone());
-            assert!(!ours.was_always_there(), "none was written");
-            write(&ours, 4096);
-            write(&ours, 8192);
-            assert!(ours.was_always_there());
-            if spoil {
-                std::fs::remove_file(&path).unwrap();
-                write(&ours, 8192);
-            } else {
-                write(&ours, 4096);
+        assert!(ours.as_left().is_err(), "none was written");
+        ours.write(Moment::Serving, may, || Ok(marker(VOLUME, 1))).unwrap();
+        ours.write(Moment::Serving, may, || Ok(marker(VOLUME, 2))).unwrap();
+        assert_eq!(ours.as_left().unwrap().destaged, 2);
+        for (there, words) in
+            [(marker(other, 8), "has taken the image"), (marker(VOLUME, 1), "not as this node has left it")]
+        {
+            there.save(&path).unwrap();
+            for moment in [Moment::Serving, CLEAN, UNCLEAN] {
+                let refused = ours.write(moment, may, never).unwrap_err();
+                assert!(refused.to_string().contains(words), "{refused}");
             }
-            assert!(!ours.was_always_there(), "it was removed, or the image got shorter");
-            write(&ours, 8192);
-            assert!(!ours.was_always_there(), "it is not forgotten");
+            assert!(ours.as_left().is_err());
+            assert_eq!(Marker::load(&path).unwrap(), Some(there));
         }
         // Others come while it is made.
-        let ours = MarkerFile::new(path.clone());
-        write(&ours, 4096);
+        marker(VOLUME, 2).save(&path).unwrap();
         let made = || {
-            marker(VolumeId([2; 16]), 3).save(&path).unwrap();
-            Ok(marker(VOLUME, 2))
+            marker(other, 3).save(&path).unwrap();
+            Ok(marker(VOLUME, 4))
         };
-        assert!(ours.write(VOLUME, false, may, made).is_err());
-        assert_eq!(Marker::load(&path).unwrap().unwrap().volume, VolumeId([2; 16]));
+        assert!(ours.write(Moment::Serving, may, made).is_err());
+        assert_eq!(Marker::load(&path).unwrap(), Some(marker(other, 3)));
+        // A complete image needs none; another one's is missed.
+        std::fs::remove_file(&path).unwrap();
+        for moment in [Moment::Serving, UNCLEAN] {
+            assert!(ours.write(moment, may, never).unwrap_err().to_string().contains("is gone"));
+        }
+        ours.write(CLEAN, may, never).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn no_marker_is_written_while_the_backing_fails_but_the_first_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = MarkerFile::new(folder.path().join("x.img.forebay"));
+        let fails = || bail!("it fails");
+        ours.write(Moment::Serving, fails, || Ok(marker(VOLUME, 1))).unwrap();
+        for moment in [Moment::Serving, CLEAN, UNCLEAN] {
+            assert!(ours.write(moment, fails, || Ok(marker(VOLUME, 2))).is_err());
+        }
+        assert_eq!(ours.as_left().unwrap().destaged, 1);
+        ours.write(UNCLEAN, may, || Ok(marker(VOLUME, 2))).unwrap();
     }
 
     #[test]

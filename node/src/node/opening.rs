@@ -13,7 +13,6 @@
 //!
 //! In a cluster the loss of a lock is the ownership's business (`forebay_core::ownership`, T9).
 
-use super::markers::PLACES;
 use super::{Node, Running, blocking};
 use crate::datapath::mailbox::{OpeningStep, ShardHandle, ToShard, VolumeKey};
 use crate::judgement::Sighting;
@@ -30,7 +29,7 @@ use forebay_io::{Backing, BackingOptions, DeviceFile, Journal, LockAttempt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 /// How long is awaited what is under way to a backing that is to be opened anew. Reads fail meanwhile, which clients notice after 20 s.
 const REST_MAX: std::time::Duration = std::time::Duration::from_secs(8);
@@ -39,6 +38,9 @@ const REST_PAUSE: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long the lock of the journal is awaited, which nobody else takes.
 const JOURNAL_LOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Places for looks, which may hang with a server of images: threads are left for what is asked of volumes elsewhere.
+static LOOKS: Semaphore = Semaphore::const_new(64);
+
 /// The open backing of a volume, as the control plane has it.
 pub(super) struct Opening {
     /// None where its one connection cannot be shared (NBD).
@@ -46,6 +48,8 @@ pub(super) struct Opening {
     image: Mutex<Image>,
     /// One look at a time.
     looking: AtomicBool,
+    /// It could be read at the last look, which was made because the backing failed.
+    reads: AtomicBool,
     /// The lock of the opening was given up for another one, which is not there yet: why.
     given_up: Mutex<Option<String>>,
     /// Why it could not be opened anew, as of the last attempt.
@@ -60,6 +64,7 @@ impl Opening {
             backing: backing.map(Mutex::new),
             image: Mutex::new(image),
             looking: AtomicBool::new(false),
+            reads: AtomicBool::new(false),
             given_up: Mutex::new(None),
             trouble: Mutex::new(None),
             pause: Mutex::new(None),
@@ -94,6 +99,11 @@ impl Opening {
     /// Its lock is not ours, until it is opened anew: nothing is to be said or done in the name of the image.
     pub(super) fn is_given_up(&self) -> bool {
         self.given_up().is_some()
+    }
+
+    /// Whether the opening of a backing that fails could be read when it was looked at last: then nobody has taken its lock.
+    pub(super) fn reads(&self) -> bool {
+        self.reads.load(Ordering::Acquire) && self.trouble().is_none()
     }
 
     /// Refuses what needs the lock of the image, while it is not ours.
@@ -145,28 +155,46 @@ impl Opening {
 }
 
 impl Node {
-    /// The backing fails, or has been given up: finds out whether that is its opening's fault, and opens it anew then. Returns at once;
-    /// `term` is the number of the volume's start. A block device is left alone: its name says nothing of what is behind it.
-    pub(super) fn look_at_opening(self: &Arc<Node>, record: &Record, running: &Running, term: u32) {
+    /// The backing fails, or has been given up: finds out whether that is its opening's fault, and opens it anew then. Where it is not,
+    /// `follow` comes after. Returns at once. A block device is left alone: its name says nothing of what is behind it.
+    pub(super) fn look_at_opening(
+        self: &Arc<Node>,
+        record: Record,
+        running: Running,
+        follow: impl FnOnce() + Send + 'static,
+    ) {
         let is_file = matches!(running.opening.image(), Image::File(file) if file.kind() == FileKind::Regular);
-        if !is_file || running.opening.pauses() || !running.prepared.load(Ordering::Acquire) {
+        if !is_file {
+            running.opening.reads.store(true, Ordering::Release);
+            return follow();
+        }
+        if running.opening.pauses() || !running.prepared.load(Ordering::Acquire) {
             return;
         }
-        let Ok(place) = PLACES.try_acquire() else { return };
+        let Ok(place) = LOOKS.try_acquire() else {
+            let text = "it is not looked at, because too many looks at other images wait for their servers";
+            return running.opening.note(&record.name, Some(text.to_owned()));
+        };
         if running.opening.looking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (node, record, running) = (self.clone(), record.clone(), running.clone());
+        let node = self.clone();
+        running.opening.reads.store(false, Ordering::Release);
         tokio::spawn(async move {
             let _place = place;
             let name = record.name.clone();
-            let trouble = node.open_anew_if_dead(record, &running, term).await.err();
-            running.opening.note(&name, trouble);
+            let looked = node.open_anew_if_dead(record, &running).await;
+            let reads = looked.is_ok();
+            running.opening.note(&name, looked.err());
+            running.opening.reads.store(reads, Ordering::Release);
             running.opening.looking.store(false, Ordering::Release);
+            if reads {
+                follow();
+            }
         });
     }
 
-    async fn open_anew_if_dead(&self, record: Record, running: &Running, term: u32) -> Result<(), String> {
+    async fn open_anew_if_dead(&self, record: Record, running: &Running) -> Result<(), String> {
         let shard = self.shards[running.shard].clone();
         let Some(why) = why_dead(running, &shard).await? else { return Ok(()) };
         let key = running.key;
@@ -190,7 +218,7 @@ impl Node {
         };
         let (running, name, dead) = (running.clone(), record.name.clone(), why.clone());
         let exchanged = blocking(move || {
-            let exchanged = exchange(&record, &running, term, journal, dead, &shard);
+            let exchanged = exchange(&record, &running, journal, dead, &shard);
             if exchanged.is_err() {
                 running.opening.return_unless_given_up(key, &shard);
             }
@@ -241,7 +269,6 @@ async fn why_dead(running: &Running, shard: &ShardHandle) -> Result<Option<Strin
 fn exchange(
     record: &Record,
     running: &Running,
-    term: u32,
     journal: Option<Journal>,
     why: String,
     shard: &ShardHandle,
@@ -254,7 +281,7 @@ fn exchange(
     }
     require_in_place(former.file().context("it is no file")?)?;
     let mut anew = open_same_file(record, &former)?;
-    require_same_image(record, running, term, &anew)?;
+    require_same_image(record, running, &anew)?;
     let new_journal = journal.as_ref().map(|journal| journal.opened_anew(&record.volume.0)).transpose()?;
     let held = running.marker.hold();
     *opening.given_up() = Some(why);
@@ -268,7 +295,7 @@ fn exchange(
         ),
     }
     // Whoever had the lock until now may have written to it, or put another file in its place.
-    require_same_image(record, running, term, &anew)?;
+    require_same_image(record, running, &anew)?;
     if let (Some(journal), Some(anew)) = (&journal, &new_journal) {
         journal.hand_lock_to(anew, JOURNAL_LOCK_MAX)?;
     }
@@ -301,25 +328,17 @@ fn open_same_file(record: &Record, former: &Backing) -> anyhow::Result<Backing> 
 }
 
 /// What a start would refuse, of an image whose tier is here and holds writes.
-fn require_same_image(record: &Record, running: &Running, term: u32, anew: &Backing) -> anyhow::Result<()> {
+fn require_same_image(record: &Record, running: &Running, anew: &Backing) -> anyhow::Result<()> {
     let name = anew.name();
-    let marker = running.marker.of_volume(record.volume)?;
-    let Some(marker) = marker.filter(|_| running.marker.was_always_there()) else {
-        bail!(
-            "the marker of the volume beside {name} is gone, or another volume's, or has not always been there, or the image has become \
-             older: somebody may have had it for his own. If it is the right one, restart the daemon, which says what can be done"
-        );
-    };
-    if marker.term > term {
-        bail!(
-            "{name} was written to in term {} of the volume, after this one, {term}: restart the daemon",
-            marker.term
-        );
-    }
+    let marker = running.marker.as_left()?;
     let file = anew.file().context("it is no file any more")?;
     let sighting = Sighting::of(file).with_context(|| format!("cannot look at {name}"))?;
     if let Some(what) = sighting.difference(&marker) {
         bail!("{name} is not the image that was served, as far as can be told: {what}; put the right one back");
+    }
+    // Where numbers do not last, an owner labels his image, before he writes his marker.
+    if sighting.label.is_some_and(|label| label.volume != record.volume) {
+        bail!("{name} was labelled as the image of another volume: whoever has done that has taken it");
     }
     let (has, needs) = (anew.size()?, record.size_bytes);
     if has < needs {
