@@ -849,9 +849,13 @@ impl Node {
             let marker = running.clone();
             if let Err(message) =
                 blocking(move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean })).await
-                && matches!(left, Left::Nothing)
             {
-                left = Left::Incomplete(format!("{name}: {message}"));
+                match left {
+                    Left::Nothing => left = Left::Incomplete(format!("{name}: {message}")),
+                    Left::Incomplete(_) => log::say!(Notice, "volume {name}: {message}"),
+                    // Of an image that is not at its path, no marker beside it can speak.
+                    Left::Displaced(_) => {}
+                }
             }
         }
         self.detach(&running).await;

@@ -11,7 +11,7 @@
 
 use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
-use crate::judgement::Label;
+use crate::judgement::{Label, difference};
 use crate::log;
 use crate::volume_store::Store;
 use anyhow::bail;
@@ -106,10 +106,11 @@ impl MarkerFile {
         marker: impl FnOnce() -> anyhow::Result<Marker>,
     ) -> anyhow::Result<()> {
         let mut progress = self.progress();
-        let require = |progress: &Progress| match progress {
-            Progress::Left(..) if self.there(progress)?.is_none() => self.is_gone(),
-            Progress::Left(..) => may(),
-            Progress::Before | Progress::Final => Ok(()),
+        // What is there; nothing where nothing is asked of it.
+        let require = |progress: &Progress| match (progress, self.there(progress)?) {
+            (Progress::Left(..), None) => self.is_gone(),
+            (Progress::Left(..), found) => may().map(|()| found),
+            (Progress::Before | Progress::Final, _) => Ok(None),
         };
         match &*progress {
             Progress::Final => return Ok(()),
@@ -118,17 +119,27 @@ impl MarkerFile {
                 *progress = Progress::Final;
                 return Ok(());
             }
-            Progress::Before | Progress::Left(..) => require(&progress)?,
+            Progress::Before => {}
+            Progress::Left(..) => drop(require(&progress)?),
         }
-        let new = Box::new(marker()?);
+        let mut new = Box::new(marker()?);
         // That took as long as the image's server does, and others may have been here meanwhile.
-        require(&progress)?;
+        let found = match *progress {
+            Progress::Before | Progress::Final => None,
+            Progress::Left(..) => require(&progress)?.map(Box::new),
+        };
+        // An image that has become older or shorter is for the next start to judge, unless all is in it.
+        if let Some(found) = found.as_ref().filter(|_| !new.clean)
+            && difference(&found.image, &new.image).is_some()
+        {
+            new.image = found.image;
+        }
         let saved = new.save(&self.path);
-        *progress = match (&saved, std::mem::replace(&mut *progress, Progress::Final)) {
+        *progress = match (&saved, found) {
             (Ok(()), _) if moment != Moment::Serving => Progress::Final,
             (Ok(()), _) => Progress::Left(new, None),
-            (Err(_), Progress::Left(before, _)) => Progress::Left(before, Some(new)),
-            (Err(_), before) => before,
+            (Err(_), Some(found)) => Progress::Left(found, Some(new)),
+            (Err(_), None) => Progress::Before,
         };
         saved
     }
@@ -191,6 +202,10 @@ pub(super) fn save_marker(
     let clean = moment == Moment::Stopped { clean: true };
     let may = || {
         running.opening.require_lock()?;
+        if clean {
+            // All has just been synced by this opening.
+            return Ok(());
+        }
         match crate::status::backing_trouble(snapshot) {
             Some(why) if !running.opening.reads() => {
                 bail!("its marker stays as it is: its backing fails ({why}), and cannot be read")
@@ -410,6 +425,24 @@ mod tests {
         }
         ours.write(CLEAN, may, never).unwrap();
         assert!(!path.exists());
+    }
+
+    /// Else a state that somebody has restored would pass for the newest one.
+    #[test]
+    fn what_a_marker_says_of_its_image_does_not_become_older() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = MarkerFile::new(folder.path().join("x.img.forebay"));
+        let changed = |destaged, changed_ns| {
+            let marker = marker(VOLUME, destaged);
+            Marker { image: ImageIdentity { changed_ns: Some(changed_ns), ..marker.image }, ..marker }
+        };
+        for (destaged, changed_ns) in [(1, 500), (2, 400), (3, 600)] {
+            ours.write(Moment::Serving, may, || Ok(changed(destaged, changed_ns))).unwrap();
+            let left = ours.as_left().unwrap();
+            assert_eq!((left.destaged, left.image.changed_ns), (destaged, Some(changed_ns.max(500))));
+        }
+        ours.write(CLEAN, may, || Ok(Marker { clean: true, ..changed(4, 300) })).unwrap();
+        assert_eq!(Marker::load(&ours.path).unwrap().unwrap().image.changed_ns, Some(300), "all is in it");
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Opening {
     /// It works: what was the matter with it is over.
     pub(super) fn works(&self) {
         *self.trouble.lock().expect("nobody panics while holding it") = None;
+        self.reads.store(false, Ordering::Release);
     }
 
     /// Its lock is not ours, until it is opened anew: nothing is to be said or done in the name of the image.
