@@ -85,7 +85,8 @@ fn read_first(file: &DeviceFile) -> io::Result<()> {
     read_of(file.raw(), file.align())
 }
 
-fn read_of(descriptor: i32, align: u32) -> io::Result<()> {
+/// Reads the first bytes of a file.
+pub(super) fn read_of(descriptor: i32, align: u32) -> io::Result<()> {
     let mut buffer = AlignedBuffer::new(align as usize);
     buffer.set_len(align as usize);
     loop {

@@ -8,11 +8,11 @@
 //! Left to others: whether it is the same file (`forebay-node`), and that of what was not synced nothing counts
 //! ([`crate::VolumeIo::return_to_backing`]).
 
+use super::lock_look::read_of;
 use super::{Backing, Device, Held};
 use crate::file::{Access, DeviceFile};
 use crate::folder::{FileKind, Held as HeldFile};
 use crate::lock::{LockRange, unlock};
-use crate::memory::AlignedBuffer;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -66,17 +66,7 @@ fn read_first(descriptor: RawFd, file: &DeviceFile) -> io::Result<()> {
         // SAFETY: a call with numbers only.
         unsafe { libc::posix_fadvise(descriptor, 0, FORGOTTEN_BYTES, libc::POSIX_FADV_DONTNEED) };
     }
-    let mut buffer = AlignedBuffer::new(file.align() as usize);
-    buffer.set_len(file.align() as usize);
-    loop {
-        // SAFETY: the pointer and the length are those of the buffer, which is borrowed exclusively.
-        let result = unsafe { libc::pread64(descriptor, buffer.as_mut_ptr().cast(), buffer.len(), 0) };
-        match io::Error::last_os_error() {
-            _ if result >= 0 => return Ok(()),
-            error if error.kind() == io::ErrorKind::Interrupted => {}
-            error => return Err(error),
-        }
-    }
+    read_of(descriptor, file.align())
 }
 
 impl Backing {
