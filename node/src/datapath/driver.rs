@@ -684,7 +684,7 @@ impl Driver {
             replica.ownership.handle(desks.now, ownership::Event::Figures(figures));
             false
         });
-        self.worked.append(&mut worked);
+        self.worked = worked;
     }
 
     // --- ownership ---
