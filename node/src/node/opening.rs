@@ -217,6 +217,11 @@ impl Node {
                 ));
             }
         };
+        // Its server may take its time with the rest. After an attempt that failed, what that has said is shown.
+        if running.opening.trouble().is_none() {
+            let text = format!("its opening is dead ({why}), and another one is being made");
+            running.opening.note(&record.name, Some(text));
+        }
         let (running, name, dead) = (running.clone(), record.name.clone(), why.clone());
         let exchanged = blocking(move || {
             let exchanged = exchange(&record, &running, journal, dead, &shard);
