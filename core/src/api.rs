@@ -17,7 +17,7 @@
 
 use crate::cluster::{Epoch, Flushed, Incarnation, LogState, Mark, NodeId};
 use crate::message::{Envelope, LogMessage, Message, Refusal};
-use crate::status::{ControlError, DestageMode, Policy};
+use crate::status::{ControlError, DestageMode, Policy, Unrest};
 use crate::types::*;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -222,8 +222,8 @@ pub enum Order {
     Learn(Incarnation),
     /// A learner is given up.
     Forget(NodeId),
-    /// Before a hand-over or a release: no request is taken any more, reads are ended, and what is under way to backing
-    /// and journal is waited for; [`Report::Quiet`] follows.
+    /// Before a hand-over or a release: what is under way is waited for while requests are carried out, then requests are held
+    /// and what came meanwhile is waited for, for two seconds at most; [`Report::Quiet`] or [`Report::NotQuiet`] follows.
     Quiesce {
         /// The member that is to hold everything. None: nobody is, and the log is emptied into the backing first (A5).
         to: Option<NodeId>,
@@ -322,6 +322,9 @@ pub enum Report {
     /// After [`Order::Quiesce`]: nothing is under way to the backing or the journal, the backing is synced, the journal
     /// erased, and the member holds everything (or the log is empty).
     Quiet,
+    /// After [`Order::Quiesce`]: requests were held as long as clients can be kept waiting, and this has not ended. They are held
+    /// until [`Order::Resume`].
+    NotQuiet(Unrest),
     /// Somebody knows of a higher term: the record is to be read. An owner acknowledges nothing more meanwhile.
     Outdated {
         /// The term that somebody knows of.

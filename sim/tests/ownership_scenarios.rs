@@ -417,12 +417,31 @@ fn a_hand_over_loses_nothing_and_leaves_nobody_unfenced() {
 fn a_hand_over_whose_answer_is_lost_is_served_by_nobody_until_it_is_decided() {
     let mut world = whole(2, 1, false);
     world.command(0, Command::HandOver { to: NodeId(2) });
+    let end = world.now() + SECOND;
+    while world.coordinator.record.owner != NodeId(2) {
+        assert!(world.now() < end, "it is not decided");
+        world.run_for(SECOND / 1000);
+    }
     world.coordinator.away_until = world.now() + 8 * SECOND;
     world.run_for(2 * SECOND);
     let before = world.oracle.total;
     world.run_for(4 * SECOND);
     assert_eq!((serves(&world), world.oracle.total), (None, before));
     until_another_serves(&mut world, 1, 20 * SECOND);
+    goes_on(&mut world);
+}
+
+#[test]
+fn a_hand_over_that_nobody_was_sent_keeps_clients_waiting_for_two_seconds() {
+    let mut world = whole(2, 1, false);
+    let id = world.command(0, Command::HandOver { to: NodeId(2) });
+    world.coordinator.away_until = world.now() + 8 * SECOND;
+    world.run_for(3 * SECOND);
+    assert_eq!(serves(&world), Some(1));
+    assert_eq!(world.answers[&id], Err(CommandError::TimedOut));
+    let before = world.oracle.total;
+    world.run_for(2 * SECOND);
+    assert!(world.oracle.total > before, "its clients are served");
     goes_on(&mut world);
 }
 

@@ -7,6 +7,7 @@ use crate::api::Order;
 use crate::cluster::*;
 use crate::message::*;
 use crate::record::MEMBERS_MAX;
+use crate::status::Unrest;
 use crate::types::*;
 use alloc::vec::Vec;
 
@@ -234,10 +235,21 @@ impl Ownership {
     }
 
     pub(super) fn on_quiet(&mut self) {
+        let held_until = self.now + self.setup.timing.held_max;
         if let Role::Owning(owning) = &mut self.role
             && let Some(goal) = owning.goal.as_mut().filter(|goal| goal.stage == GoalStage::Quiescing)
         {
             goal.quiet = true;
+            goal.until = goal.until.min(held_until);
+        }
+    }
+
+    /// Clients have waited as long as they can be kept waiting.
+    pub(super) fn on_not_quiet(&mut self, unrest: Unrest) {
+        if let Role::Owning(owning) = &self.role
+            && owning.goal.as_ref().is_some_and(|goal| goal.stage == GoalStage::Quiescing && !goal.quiet)
+        {
+            self.give_up_goal(CommandError::NotQuiet(Some(unrest)));
         }
     }
 

@@ -680,6 +680,7 @@ impl Ownership {
             Report::LearnerReady { peer } => self.on_learner_ready(peer),
             Report::Covered { proposal } => self.on_covered(proposal),
             Report::Quiet => self.on_quiet(),
+            Report::NotQuiet(unrest) => self.on_not_quiet(unrest),
             Report::Outdated { .. } => self.want_read(),
             Report::Grown(size_bytes) => self.on_grown(size_bytes),
             Report::PinsEnded => self.on_pins_ended(),

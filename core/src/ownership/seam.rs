@@ -91,6 +91,8 @@ pub struct Timing {
     pub look: Duration,
     /// A hand-over or release that is not quiet by then is given up.
     pub quiet_max: Duration,
+    /// The volume is quiet, and the change that is to give it away was not sent: requests are held so long at most.
+    pub held_max: Duration,
     /// A node that was dropped is kept out so long, each time in a row twice as long ...
     pub kept_out_min: Duration,
     /// ... and not longer than this.
@@ -110,6 +112,7 @@ impl Default for Timing {
             backing_retry: Duration::from_secs(1),
             look: Duration::from_secs(5),
             quiet_max: Duration::from_secs(10),
+            held_max: Duration::from_secs(2),
             kept_out_min: Duration::from_secs(1),
             kept_out_max: Duration::from_secs(600),
         }

@@ -79,6 +79,15 @@ impl Acks {
         !self.vouched.is_empty() || !self.written.is_empty()
     }
 
+    /// Somebody waits who has since then.
+    pub(super) fn wait_since(&self, then: Instant) -> bool {
+        let waiters = self.held.iter().chain(&self.synced).chain(&self.vouched);
+        waiters
+            .map(|waiter| waiter.since)
+            .chain(self.written.values().map(|through| through.since))
+            .any(|since| since <= then)
+    }
+
     /// Nobody waits for anything.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.synced.is_empty() && self.vouched.is_empty() && self.written.is_empty()

@@ -3,8 +3,10 @@
 //!
 //! - A proposal is *covered* when all that has been acknowledged is held by everybody whom it names, and, where its log is
 //!   not needed, the backing has synced it. So it stays, because from the proposal on everybody is asked (C4, S6).
-//! - A volume that is *quiescing* takes requests and carries none out, not those either that wait for room by then; it is
-//!   quiet when nothing is under way and nothing is left to be done for whoever is next.
+//! - A volume that is to change hands *settles* first: requests are carried out as before, and what was under way when it began
+//!   is waited for, while nothing new goes to the backing. When that has ended, requests are *held*: they are taken and none is
+//!   carried out, not those either that wait for room by then, so that what came meanwhile ends as well. It is quiet when nothing is
+//!   under way and nothing is left to be done for whoever is next. A hold has an end, [`HELD_MAX`], and then nothing comes of it.
 
 use super::members::Changes;
 use super::*;
@@ -25,12 +27,26 @@ struct Proposal {
     covered_told: bool,
 }
 
+/// Requests are held for so long at most before the volume is quiet. What takes long was under way before, and that is waited for
+/// while clients are served: what takes longer than this has begun to hang meanwhile, and no client is to wait for that.
+pub const HELD_MAX: Duration = Duration::from_secs(2);
+
 /// The volume is about to change hands.
 #[derive(Clone, Copy, Debug)]
 struct Quiescing {
     /// To this member; to nobody: the log is emptied.
     to: Option<NodeId>,
-    quiet_told: bool,
+    stage: QuietStage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum QuietStage {
+    /// What began until then, and was accepted up to there, comes to its end. Clients are served.
+    Settling { since: Instant, accepted: Lsn },
+    /// Requests are held.
+    Holding { until: Instant },
+    /// Requests are held, and it was told that the volume is quiet, or that it is not.
+    Told,
 }
 
 /// See the module.
@@ -185,43 +201,132 @@ impl Volume {
     // --- quiescing ---
 
     pub(super) fn quiesce(&mut self, to: Option<NodeId>) {
-        self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: false });
+        let settling = QuietStage::Settling { since: self.now, accepted: self.positions.accepted() };
+        self.enter_quiet_stage(to, settling);
         self.close_group();
+        if planted!(self, holds_unsettled) {
+            self.hold_requests(to);
+        }
     }
 
     pub(super) fn resume_requests(&mut self) {
-        if let Some(Quiescing { to, .. }) = self.replication.open_changes.quiescing.take() {
-            self.replication.open_changes.unrest = self.unrest(to);
+        if let Some(Quiescing { to, stage }) = self.replication.open_changes.quiescing.take() {
+            self.replication.open_changes.unrest = self.unrest(to, stage);
         }
         self.resume_early_requests();
     }
 
-    pub(super) fn is_quiescing(&self) -> bool {
+    /// The volume is to change hands, whether or not requests are held for that by now.
+    pub(super) fn is_leaving(&self) -> bool {
         self.replication.open_changes.quiescing.is_some()
     }
 
+    /// Requests are held, and none is carried out.
+    pub(super) fn is_quiescing(&self) -> bool {
+        let quiescing = self.replication.open_changes.quiescing;
+        quiescing.is_some_and(|quiescing| !matches!(quiescing.stage, QuietStage::Settling { .. }))
+    }
+
     /// Nothing new goes to the backing but what is waited for: the next owner has all of it.
-    pub(super) fn is_quiescing_to_member(&self) -> bool {
+    pub(super) fn is_leaving_to_member(&self) -> bool {
         self.replication.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_some())
     }
 
-    pub(super) fn publish_quiet(&mut self) {
-        let Some(Quiescing { to, quiet_told: false }) = self.replication.open_changes.quiescing else { return };
-        match self.unrest(to) {
-            None => {}
-            Some(Unrest::Journal) => {
-                // It is erased when nothing else is left.
-                self.journal_is_erased();
-                return;
-            }
-            Some(_) => return,
+    /// The log is being emptied, so that nobody needs it.
+    pub(super) fn is_leaving_to_nobody(&self) -> bool {
+        self.replication.open_changes.quiescing.is_some_and(|quiescing| quiescing.to.is_none())
+    }
+
+    pub(super) fn quiet_timeout(&self) -> Option<Instant> {
+        match self.replication.open_changes.quiescing?.stage {
+            QuietStage::Holding { until } => Some(until),
+            QuietStage::Settling { .. } | QuietStage::Told => None,
         }
-        self.replication.open_changes.quiescing = Some(Quiescing { to, quiet_told: true });
-        self.report(Report::Quiet);
+    }
+
+    /// Goes on to hold requests, and to tell whether it is quiet, as far as it has got.
+    pub(super) fn settle_quiet(&mut self) {
+        let Some(Quiescing { to, stage: settling @ QuietStage::Settling { .. } }) =
+            self.replication.open_changes.quiescing
+        else {
+            return self.publish_quiet();
+        };
+        if self.unrest(to, settling).is_none() {
+            self.hold_requests(to);
+            self.publish_quiet();
+        }
+    }
+
+    fn enter_quiet_stage(&mut self, to: Option<NodeId>, stage: QuietStage) {
+        self.replication.open_changes.quiescing = Some(Quiescing { to, stage });
+    }
+
+    fn hold_requests(&mut self, to: Option<NodeId>) {
+        self.enter_quiet_stage(to, QuietStage::Holding { until: self.now + HELD_MAX });
+        self.close_group();
+        // What waits for its turn is for whoever is next.
+        self.retry_failing_reads();
+        self.admit_waiting();
+        self.settle_prefetches();
+        self.destage();
+    }
+
+    fn publish_quiet(&mut self) {
+        let Some(Quiescing { to, stage: stage @ QuietStage::Holding { until } }) =
+            self.replication.open_changes.quiescing
+        else {
+            return;
+        };
+        let Some(unrest) = self.unrest(to, stage) else {
+            self.enter_quiet_stage(to, QuietStage::Told);
+            return self.report(Report::Quiet);
+        };
+        if self.now >= until && !planted!(self, holds_without_end) {
+            self.enter_quiet_stage(to, QuietStage::Told);
+            self.report(Report::NotQuiet(unrest));
+        } else if unrest == Unrest::Journal {
+            // It is erased when nothing else is left.
+            self.journal_is_erased();
+        }
+    }
+
+    /// What keeps it from that stage's end, for that member or for nobody; none: it is there.
+    fn unrest(&self, to: Option<NodeId>, stage: QuietStage) -> Option<Unrest> {
+        match stage {
+            QuietStage::Settling { since, accepted } => self.unsettled(to, since, accepted),
+            QuietStage::Holding { .. } | QuietStage::Told => self.under_way(to),
+        }
+    }
+
+    /// What began until then, and what was accepted up to there, and has not ended. Reads that begin anew, and writes that wait for
+    /// room, are for whoever is next; the rest ends by itself when nothing else comes.
+    fn unsettled(&self, to: Option<NodeId>, since: Instant, accepted: Lsn) -> Option<Unrest> {
+        let has_all = |node| {
+            let mut peers = self.replication.members.peers.iter();
+            peers.any(|peer| peer.who.node == node && peer.agreed && peer.held >= accepted)
+        };
+        let in_backing = self.positions.destaged() >= accepted || self.index.is_empty();
+        // Where somebody waits for the backing it gets what comes, and is never at rest while clients write.
+        let backing_settled = self.backing_quiet() || in_backing && (to.is_none() || self.acks.await_backing());
+        if self.reads.wait_since(since) {
+            Some(Unrest::Reads)
+        } else if self.writes.wait_since(since, |task| self.reads.begin_anew_for(task)) {
+            Some(Unrest::Writes)
+        } else if self.acks.wait_since(since) {
+            Some(Unrest::Answers)
+        } else if to.is_some_and(|node| !has_all(node)) {
+            Some(Unrest::Member)
+        } else if to.is_none() && !in_backing {
+            Some(Unrest::Records)
+        } else if !backing_settled {
+            Some(Unrest::Backing)
+        } else {
+            None
+        }
     }
 
     /// What keeps it from being quiet for that member, or for nobody; none: it is quiet.
-    fn unrest(&self, to: Option<NodeId>) -> Option<Unrest> {
+    fn under_way(&self, to: Option<NodeId>) -> Option<Unrest> {
         let accepted = self.positions.accepted();
         let has_all = |node| {
             let mut peers = self.replication.members.peers.iter();

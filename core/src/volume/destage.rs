@@ -276,6 +276,7 @@ impl Volume {
     fn delay_now(&self) -> Duration {
         let eager = self.control.effective == Policy::Through
             || self.control.goal.is_some()
+            || self.is_leaving_to_nobody()
             || self.control.reason == Reason::Draining
             || self.acks.wants_backing_sync()
             || self.pressure() > FILL_EAGER

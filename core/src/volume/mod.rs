@@ -82,6 +82,7 @@ use crate::types::*;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+pub use changes::HELD_MAX;
 pub use control::STOP_PATIENCE;
 use flash::FlashLog;
 use frames::FramePool;
@@ -432,7 +433,7 @@ impl Volume {
         if self.role() == Role::Owner {
             self.send_streams();
             self.publish_covered();
-            self.publish_quiet();
+            self.settle_quiet();
         }
         if self.frames_are_free() {
             self.effects.push_back(Effect::FramesFree);
@@ -461,7 +462,7 @@ impl Volume {
             Phase::Serving | Phase::Stopping => {
                 let own = [self.destage_timeout(), self.admission_timeout(), self.control.timeout(self.now)];
                 let reads = [self.failing_reads_timeout(), self.prefetches_timeout()];
-                let others = [self.streams_timeout(), self.former_timeout()];
+                let others = [self.streams_timeout(), self.former_timeout(), self.quiet_timeout()];
                 own.into_iter().chain(reads).chain(others).flatten().min()
             }
         }

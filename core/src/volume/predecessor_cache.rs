@@ -94,7 +94,7 @@ impl Volume {
     // --- the former owner ---
 
     pub(super) fn note_handed_over(&mut self, term: Term) {
-        self.replication.predecessor_cache.handed_over = Some(term).filter(|_| self.is_quiescing_to_member());
+        self.replication.predecessor_cache.handed_over = Some(term).filter(|_| self.is_leaving_to_member());
     }
 
     /// What a volume that has handed over leaves to the follower that is opened on the same frames. None where it has not, or

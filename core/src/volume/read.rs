@@ -215,6 +215,19 @@ impl Reads {
             && self.ready.is_empty()
     }
 
+    /// A client's read waits that began until then, but for what is to begin anew.
+    pub(super) fn wait_since(&self, then: Instant) -> bool {
+        let waits = |wanted: &Wanted| wanted.is_by_client() && wanted.since <= then;
+        self.reading.iter().any(|(_, reading)| waits(&reading.wanted))
+            || self.waiting.iter().any(waits)
+            || !self.prefetches.is_empty()
+    }
+
+    /// A read of that write begins anew.
+    pub(super) fn begin_anew_for(&self, write: usize) -> bool {
+        self.failing.iter().any(|failing| matches!(failing.wanted.target, Target::Edge { task, .. } if task == write))
+    }
+
     /// Why reads begin anew, or have just failed.
     pub(super) fn failing(&self, now: Instant) -> Option<IoError> {
         let (at, error) = self.failed?;

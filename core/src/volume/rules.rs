@@ -150,6 +150,10 @@ rules! {
     waits_on_for_backing,
     /// Liveness: a volume that is to become quiet for a member gives the backing nothing, whoever waits for that.
     quiesces_what_is_awaited,
+    /// Liveness: requests are held for a change of hands while what was under way before it is.
+    holds_unsettled,
+    /// Liveness: requests are held until the volume is quiet, however long that takes.
+    holds_without_end,
     /// Liveness: a hold lasts although no trim finds a place any more.
     hold_forgets_ranges,
     /// Liveness: pins stay after the proof.

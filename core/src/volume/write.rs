@@ -38,6 +38,7 @@ struct Edge {
 #[derive(Debug)]
 struct Task {
     id: RequestId,
+    since: Instant,
     request: Request,
     edges: SmallVec<[Edge; 2]>,
     failed: Option<RequestError>,
@@ -87,6 +88,11 @@ impl Writes {
     /// Whose edges they are.
     pub(super) fn request_of(&self, task: usize) -> RequestId {
         self.tasks[task].id
+    }
+
+    /// A write waits that began until then, for what lies beside it in the backing, but for those whose reads begin anew.
+    pub(super) fn wait_since(&self, then: Instant, begin_anew_for: impl Fn(usize) -> bool) -> bool {
+        self.tasks.iter().any(|(at, task)| !task.abandoned && task.since <= then && !begin_anew_for(at))
     }
 
     /// Nobody waits for anything on its way into the log.
@@ -460,6 +466,7 @@ impl Volume {
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
         let task = self.writes.tasks.insert(Task {
             id,
+            since: self.now,
             request,
             edges: task_edges,
             failed: None,
@@ -557,7 +564,7 @@ impl Volume {
         if !entry.edges.iter().all(|edge| edge.ended) {
             return;
         }
-        let Task { id, request, edges, failed, abandoned, hung_up } = self.writes.tasks.remove(task);
+        let Task { id, request, edges, failed, abandoned, hung_up, .. } = self.writes.tasks.remove(task);
         self.release_bases(&edges);
         let failed = if self.tier.has_failed() { Some(RequestError::Io) } else { failed };
         let quiesces = self.is_quiescing() && !self.replication.own_role.is_stepping_down();

@@ -256,7 +256,7 @@ fn a_write_that_is_kept_for_whoever_is_next_is_what_its_client_has_sent() {
     let kept = unread.ask(2, write);
     unread.run_to(SECOND + 100 * MILLISECOND);
     unread.copies.clear();
-    unread.handle(Event::Ownership(Order::Quiesce { to: Some(NodeId(2)) }));
+    unread.handle(Event::Ownership(Order::Quiesce { to: None }));
     unread.work();
     assert_eq!(unread.copies, [(Source::Zero, frames[0], 0, 512)], "the merged content is still around it");
     unread.delivers_from = 0;

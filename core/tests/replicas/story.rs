@@ -782,10 +782,10 @@ pub fn a_volume_is_handed_over_when_it_is_quiet_and_nothing_is_lost() {
         world.run_ms(3);
         let to = world.own(1).node;
         world.order(0, Order::Quiesce { to: Some(to) });
+        world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
         // Taken, and not carried out.
         assert!(world.write(8 * 40, 8));
         let late = world.request_last();
-        world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
         // It can be asked of the next owner; of what is in the log nothing is given away.
         let ids: Vec<RequestId> = (0..=late).map(RequestId).collect();
         let volume = world.nodes[0].volume.as_mut().expect("it runs");
@@ -813,8 +813,8 @@ pub fn a_volume_is_handed_over_when_it_is_quiet_and_nothing_is_lost() {
 pub fn a_hand_over_that_was_not_to_be_goes_on_where_it_stopped() {
     let mut world = two(FAIR, [MEMORY, FLASH]);
     world.order(0, Order::Quiesce { to: None });
-    assert!(world.write(0, 8));
     world.until("the volume is quiet", |world| world.reported(0, |report| *report == Report::Quiet));
+    assert!(world.write(0, 8));
     assert_eq!(world.open(), 1);
     world.order(0, Order::Resume);
     world.until_answered();

@@ -164,6 +164,7 @@ pub fn report(report: &Report) -> String {
         Report::LearnerReady { peer } => format!("learner {} is ready", node(peer.node)),
         Report::Covered { proposal } => format!("proposal {proposal} is covered"),
         Report::Quiet => "quiet".into(),
+        Report::NotQuiet(unrest) => format!("not quiet: {unrest:?}"),
         Report::Outdated { term, epoch } => format!("somebody knows t{term} e{epoch}"),
         Report::Grown(bytes) => format!("all have room for {bytes} bytes"),
         Report::PinsEnded => "pins have ended".into(),

@@ -64,6 +64,17 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
+    /// What the owner of a volume has said to a command.
+    pub(super) fn of_command(
+        volume: &str,
+        outcome: std::result::Result<(), CommandError>,
+    ) -> std::result::Result<(), Trouble> {
+        outcome.map_err(|error| match error {
+            CommandError::NotOwner => Trouble::NotOwner,
+            error => Trouble::of(NotDone::Conflict, format!("volume {volume}: {}", command_words(error))),
+        })
+    }
+
     pub(super) fn failed(message: String) -> Trouble {
         Trouble::Failure(Failure { kind: FailureKind::Failed, message })
     }
@@ -226,11 +237,8 @@ impl Cluster {
         name: &str,
         command: Command,
     ) -> std::result::Result<(), Trouble> {
-        match self.try_command(volume, name, command).await.map_err(Trouble::Failure)? {
-            Ok(()) => Ok(()),
-            Err(CommandError::NotOwner) => Err(Trouble::NotOwner),
-            Err(error) => Err(Trouble::of(NotDone::Conflict, format!("volume {name}: {}", command_words(error)))),
-        }
+        let outcome = self.try_command(volume, name, command).await.map_err(Trouble::Failure)?;
+        Trouble::of_command(name, outcome)
     }
 
     pub(super) async fn command(&self, volume: VolumeId, name: &str, command: Command) -> Answer<()> {

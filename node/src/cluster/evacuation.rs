@@ -5,7 +5,7 @@
 //! - Nothing is less safe meanwhile: a copy goes only when another node has its place (core decides that, as for any member).
 //! - A node that is to be evacuated works at it by itself, whoever asked for it and whether he still waits.
 
-use super::commands::{Answer, failure};
+use super::commands::{Answer, Trouble, failure};
 use super::control::Cluster;
 use super::status::name_of;
 use crate::coordinator::Outcome;
@@ -19,16 +19,20 @@ use forebay_api::units::show_size;
 use forebay_api::words::EvacuationState;
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, NodeId, Record};
-use forebay_core::ownership::{Command, State};
+use forebay_core::ownership::{Command, CommandError, State};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration as Time, Instant};
 
 /// Between two looks at what there is to hand over.
 const LOOK: Time = Time::from_millis(500);
-/// How long a node that ends waits for its hand-overs, of which one takes 10 s at most, and then the coordinator's answer; and for the next
+/// How long a node that ends waits for its hand-overs, of which one takes 12 s at most, and then the coordinator's answer; and for the next
 /// progress of a log that is being emptied.
 const LEAVE_MAX: Time = Time::from_secs(20);
+/// A hand-over that has come to nothing by then is tried again, and ends within [`LEAVE_MAX`].
+const AGAIN_WITHIN: Time = Time::from_secs(7);
+/// Clients are served so long before that.
+const SERVED_BETWEEN: Time = Time::from_secs(1);
 /// Between two looks at how far a log is with being emptied.
 const EMPTY_LOOK: Time = Time::from_millis(100);
 /// A volume whose hand-over failed had stood still for it: it is left alone for a while.
@@ -155,7 +159,7 @@ impl Cluster {
         };
         let successor = name_of(&self.nodes(), to);
         log::say!(Notice, "volume {name}: handing over to {successor}");
-        match tokio::time::timeout(LEAVE_MAX, self.command_owner(volume, name, Command::HandOver { to })).await {
+        match tokio::time::timeout(LEAVE_MAX, self.give_away(volume, name, to)).await {
             Ok(Ok(())) => {
                 log::say!(Notice, "volume {name}: {successor} is its owner");
                 None
@@ -163,6 +167,22 @@ impl Cluster {
             Ok(Err(trouble)) => Some(format!("it could not be handed over to {successor}: {}", trouble.into_words().1)),
             // A change that was sent may take effect all the same: then the other node serves, else this one does again.
             Err(_) => Some("its hand-over is not decided: the coordinator is slow".to_owned()),
+        }
+    }
+
+    /// Hands over, and tries again where the volume soon proves not to become quiet: this node ends in any case, and its clients wait
+    /// longer for a take-over than for a hand-over.
+    async fn give_away(&self, volume: VolumeId, name: &str, to: NodeId) -> std::result::Result<(), Trouble> {
+        let begun = Instant::now();
+        loop {
+            let handed_over =
+                self.try_command(volume, name, Command::HandOver { to }).await.map_err(Trouble::Failure)?;
+            match handed_over {
+                Err(CommandError::NotQuiet(_)) if begun.elapsed() < AGAIN_WITHIN => {
+                    tokio::time::sleep(SERVED_BETWEEN).await
+                }
+                outcome => return Trouble::of_command(name, outcome),
+            }
         }
     }
 

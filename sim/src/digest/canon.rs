@@ -201,6 +201,7 @@ impl Canon<'_> {
             }
             Report::WentBack => self.tag(11),
             Report::BackingQuiet => self.tag(12),
+            Report::NotQuiet(unrest) => self.row(13, &[*unrest as u64]),
         }
     }
 

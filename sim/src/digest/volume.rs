@@ -196,6 +196,8 @@ mod tests {
             Effect::BackingZero { op, offset: 0, length: 512, hole: true },
             Effect::BackingZero { op, offset: 512, length: 0, hole: false },
             Effect::Report(Report::Quiet),
+            Effect::Report(Report::NotQuiet(forebay_core::status::Unrest::Reads)),
+            Effect::Report(Report::NotQuiet(forebay_core::status::Unrest::Checkpoint)),
             Effect::Report(Report::PinsEnded),
             Effect::Report(Report::Agreed { term: Term(1) }),
             Effect::Report(Report::Outdated { term: Term(1), epoch: Epoch(0) }),

@@ -816,6 +816,7 @@ impl World {
             | Report::LearnerReady { .. }
             | Report::Covered { .. }
             | Report::Quiet
+            | Report::NotQuiet(_)
             | Report::Outdated { .. }
             | Report::TierFailed { .. }
             | Report::WentBack

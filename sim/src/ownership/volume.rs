@@ -5,7 +5,9 @@ use forebay_core::api::{Figures, Order, Own, PeerFailure, Report};
 use forebay_core::cluster::*;
 use forebay_core::message::*;
 use forebay_core::record::UNFENCED_MAX;
+use forebay_core::status::Unrest;
 use forebay_core::types::*;
+use forebay_core::volume::HELD_MAX;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What outlives a process.
@@ -115,6 +117,7 @@ struct Owner {
     flushed: usize,
     under_way: bool,
     quiesced: Option<Option<NodeId>>,
+    held_until: Instant,
     told_quiet: bool,
     told_covered: BTreeSet<u64>,
     pinned: bool,
@@ -298,6 +301,7 @@ impl Volume {
             }),
             Order::Quiesce { to } => self.with_owner(|owner| {
                 owner.quiesced = Some(to);
+                owner.held_until = now + HELD_MAX;
                 owner.told_quiet = false;
             }),
             Order::Resume => self.with_owner(|owner| {
@@ -348,6 +352,7 @@ impl Volume {
             flushed: 0,
             under_way: false,
             quiesced: None,
+            held_until: now,
             told_quiet: false,
             told_covered: BTreeSet::new(),
             pinned: !own.unfenced.is_empty(),
@@ -761,11 +766,11 @@ impl Volume {
             self.asks.push(Ask::Acknowledged(position));
         }
         owner.acked = owner.acked.max(ground);
-        self.tell_progress(tier, committed);
+        self.tell_progress(now, tier, committed);
     }
 
     /// Reports that ownership waits for.
-    fn tell_progress(&mut self, tier: &Tier, committed: usize) {
+    fn tell_progress(&mut self, now: Instant, tier: &Tier, committed: usize) {
         let Some(owner) = &mut self.owner else { return };
         let known = self.backing;
         // A learner may trail a little when it is proposed (S6).
@@ -792,15 +797,17 @@ impl Volume {
         }
         if let Some(to) = owner.quiesced
             && !owner.told_quiet
-            && !owner.under_way
         {
-            let quiet = match to {
+            let has_all = match to {
                 Some(to) => owner.peers.get(&to).is_some_and(|peer| peer.agreed && peer.held >= end),
                 None => known >= end && owner.acked >= end,
             };
-            if quiet {
+            if has_all && !owner.under_way {
                 owner.told_quiet = true;
                 self.asks.push(Ask::Report(Report::Quiet, 0));
+            } else if now >= owner.held_until {
+                owner.told_quiet = true;
+                self.asks.push(Ask::Report(Report::NotQuiet(Unrest::Backing), 0));
             }
         }
     }

@@ -430,7 +430,11 @@ impl World {
             Report::Quiet => self.coverage.see("owner is quiet"),
             Report::Outdated { .. } => self.coverage.see("owner heard of a higher term"),
             Report::PinsEnded => self.coverage.see("pins ended"),
-            Report::TierFailed { .. } | Report::WentBack | Report::BackingQuiet | Report::Grown(_) => {}
+            Report::NotQuiet(_)
+            | Report::TierFailed { .. }
+            | Report::WentBack
+            | Report::BackingQuiet
+            | Report::Grown(_) => {}
         }
         let Some(volume) = &self.node.volume else { return };
         let figures = volume.figures();

@@ -14,7 +14,7 @@ impl Volume {
         }
         // What was promised when the backing has it is still to come about: only then is the volume quiet.
         let awaited = self.acks.await_backing() && !planted!(self, quiesces_what_is_awaited);
-        if self.is_quiescing_to_member() && !self.must_journal() && !awaited {
+        if self.is_leaving_to_member() && !self.must_journal() && !awaited {
             return false;
         }
         let Some(first) = self.index.cursor() else { return false };

@@ -18,7 +18,7 @@ impl Volume {
             || self.journal.is_applying()
             || self.wants_journal()
             || self.pins_are_proven()
-            || self.is_quiescing()
+            || self.is_leaving()
             || self.round_full()
             || self.acks.wants_backing_sync()
             || self.control.goal.is_some()

@@ -104,7 +104,7 @@ impl Volume {
             return;
         }
         // What is under way is waited for: it goes into frames that are left to whoever is next.
-        if self.is_quiescing() {
+        if self.is_leaving() {
             return self.end_prefetches();
         }
         let now = self.now;
