@@ -66,6 +66,21 @@ pub enum IoChoice {
     Threads,
 }
 
+/// How the daemon writes what it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Text; with levels for the system's journal where that is what reads it.
+    #[default]
+    Auto,
+    /// Text without levels.
+    Text,
+    /// One object in each line: time, level, area, volume, message.
+    Json,
+    /// Text, with a level before each line as sd-daemon(3) says.
+    Journal,
+}
+
 /// The section `[node]`: settings of the daemon itself.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -81,11 +96,14 @@ pub struct NodeConfig {
     /// Size of the tmpfs that holds memory tiers, where the daemon mounts it.
     #[serde(with = "units::size")]
     pub shm_size: Option<u64>,
+    /// How it writes what it says.
+    pub log_format: LogFormat,
 }
 
 impl Default for NodeConfig {
     fn default() -> Self {
-        NodeConfig { state: None, io: IoChoice::Auto, shards: 0, drain_on_stop: true, shm_size: None }
+        let (io, log_format) = (IoChoice::Auto, LogFormat::Auto);
+        NodeConfig { state: None, io, shards: 0, drain_on_stop: true, shm_size: None, log_format }
     }
 }
 
@@ -553,6 +571,7 @@ mod tests {
         io = "threads"
         drain_on_stop = false
         shm_size = "8G"
+        log_format = "json"
         [listen]
         nbd = ["unix:/run/forebay/nbd.sock", "tcp:0.0.0.0:10809"]
         http = "off"
@@ -595,6 +614,7 @@ mod tests {
         assert_eq!(config.node.io, IoChoice::Threads);
         assert!(!config.node.drain_on_stop);
         assert_eq!(config.node.shm_size, Some(8 << 30));
+        assert_eq!((config.node.log_format, NodeConfig::default().log_format), (LogFormat::Json, LogFormat::Auto));
         assert_eq!(config.listen.nbd.len(), 2);
         assert_eq!(config.listen.http, Some(HttpAddress::Off));
         assert_eq!(config.listen.connections_max, CONNECTIONS_MAX_DEFAULT);

@@ -18,7 +18,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use forebay_api::config::certificates::{CertificateList, Clients};
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{
-    Config, DestageName, FormatName, HttpAddress, HttpTls, IoChoice, NbdAddress, PolicyName, TierName, TlsFiles,
+    Config, DestageName, FormatName, HttpAddress, HttpTls, IoChoice, LogFormat, NbdAddress, PolicyName, TierName,
+    TlsFiles,
 };
 use forebay_api::units::{parse_seconds, parse_size};
 use forebay_core::roles::Name;
@@ -253,6 +254,9 @@ struct ServeArgs {
     /// Leave writes in the tier at SIGTERM instead of destaging them first
     #[arg(long)]
     no_drain_on_stop: bool,
+    /// How messages are written to the standard error output
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
 impl ServeArgs {
@@ -290,6 +294,7 @@ impl ServeArgs {
         node.shards = self.shards.unwrap_or(node.shards);
         node.shm_size = self.shm_size.or(node.shm_size);
         node.drain_on_stop &= !self.no_drain_on_stop;
+        node.log_format = self.log_format.unwrap_or(node.log_format);
         let listen = &mut config.listen;
         if !self.nbd.is_empty() {
             listen.nbd = self.nbd;
@@ -425,12 +430,15 @@ mod tests {
             "--io",
             "threads",
             "--no-drain-on-stop",
+            "--log-format",
+            "json",
         ])
         .unwrap();
         assert_eq!(config.volume[0].name, "vm1");
         assert_eq!(config.volume[0].size, Some(10 << 30));
         assert_eq!(config.listen.nbd.len(), 2);
         assert!(!config.node.drain_on_stop);
+        assert_eq!(config.node.log_format, LogFormat::Json);
     }
 
     #[test]

@@ -345,8 +345,8 @@ impl Entry {
                 Some(_) | None => {
                     log::say!(
                         Notice,
-                        "volume {}: its address {} is here now, on {}",
-                        self.name,
+                        volume(self.name),
+                        "its address {} is here now, on {}",
                         target.address,
                         interface.name
                     );
@@ -388,7 +388,7 @@ impl Entry {
     /// Says it once.
     fn fail(&mut self, problem: String) {
         if self.problem.as_ref() != Some(&problem) {
-            log::say!(Notice, "volume {}: {problem}", self.name);
+            log::say!(Notice, volume(self.name), "{problem}");
             self.problem = Some(problem);
         }
     }
@@ -398,11 +398,11 @@ impl Entry {
         let address = wanted.address;
         let taken = Kernel::open().and_then(|mut kernel| kernel.take(address.ip, address.bits, interface.index));
         match taken {
-            Ok(()) => log::say!(Notice, "volume {}: its address {address} is not here any more", self.name),
+            Ok(()) => log::say!(Notice, volume(self.name), "its address {address} is not here any more"),
             Err(error) => log::say!(
                 Error,
-                "volume {}: cannot take the address {address} from {}: {error}; the kernel does so within {} s",
-                self.name,
+                volume(self.name),
+                "cannot take the address {address} from {}: {error}; the kernel does so within {} s",
                 interface.name,
                 LIFE.as_secs()
             ),

@@ -2,6 +2,7 @@
 //!
 //! From the bottom up; no module uses one that stands below it in this list:
 //!
+//! - [`names`] is what volumes are called.
 //! - [`log`] is what the daemon says on its standard error, by whichever of these.
 //! - [`volume_store`] is what is remembered of a volume besides its tier, [`allowed`] what is opened for others, [`judgement`] whether an
 //!   image is the one that a tier belongs to, [`journal`] what is done about a journal at a start; [`open`] opens a volume by all that,
@@ -29,6 +30,7 @@ mod judgement;
 mod log;
 mod memory_place;
 mod metrics;
+mod names;
 mod node;
 mod open;
 mod placement;

@@ -8,16 +8,24 @@
 //!   that does the same.
 //! - At most [`LINES_MAX`] lines wait, of at most [`LINE_BYTES_MAX`] bytes each. What finds no room, or could not be written, is
 //!   counted, and the count is said.
-//! - A line has no control characters, whoever the names and errors in it are from: it is one line, and changes no terminal.
+//! - A line has no control characters, whoever the names and errors in it are from: it is one line, and changes no terminal. As JSON it is
+//!   one object, whatever is in it.
 //! - Of what one place in the code says, [`FREE_LINES`] lines within [`WINDOW`] are written one by one; of more the last one, with how many
 //!   there were. While that goes on, each window is twice as long as the one before, up to [`WINDOW_MAX`].
 //!
-//! A line begins with `forebay: `. Under systemd (`JOURNAL_STREAM` is set) its level stands before that, as `sd-daemon(3)` says: `<3>` for
-//! an error, `<4>` for a warning, `<5>` for a notice.
+//! A line begins with `forebay: `. Where standard error is the system's journal, or `--log-format journal` asks for it, its level stands
+//! before that, as `sd-daemon(3)` says: `<2>` for a panic, `<3>` for an error, `<4>` for a warning, `<5>` for a notice. Of a line is kept what
+//! it is about until it is written, so that `format` can also write it as an object.
 
+mod format;
+mod panic;
+
+use self::format::Format;
+use forebay_api::calendar;
+use forebay_api::config::LogFormat;
 use forebay_doctor::words::without_controls;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::io::IsTerminal;
 use std::os::fd::AsRawFd;
 use std::panic::Location;
@@ -40,6 +48,8 @@ const FLUSH_WAIT: Duration = Duration::from_secs(2);
 /// How much a line matters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
+    /// The daemon ends by it.
+    Critical,
     /// Something was tried and failed.
     Error,
     /// Something is not as it should be, or may fail.
@@ -48,13 +58,76 @@ pub enum Level {
     Notice,
 }
 
-/// `say!(Error, "cannot ...: {error}")`: a line of this level, without `forebay: ` in front.
+/// Which volume a line is about.
+#[derive(Clone, Copy)]
+pub enum About<'a> {
+    /// None, or several.
+    Nothing,
+    /// This one; the line begins with its name.
+    Volume(&'a dyn Display),
+    /// This one, which the text names itself.
+    Named(&'a dyn Display),
+}
+
+/// `say!(Error, "cannot ...: {error}")`: a line of this level, without `forebay: ` in front. `say!(Error, volume(name), "...")` puts
+/// `volume NAME: ` before the text; `say!(Error, about(name), "...")` is of a volume that the text names itself.
 macro_rules! say {
+    ($level:ident, volume($name:expr), $($text:tt)+) => {
+        $crate::log::say!(@ $level, $crate::log::About::Volume(&$name), $($text)+)
+    };
+    ($level:ident, about($name:expr), $($text:tt)+) => {
+        $crate::log::say!(@ $level, $crate::log::About::Named(&$name), $($text)+)
+    };
+    (@ $level:ident, $about:expr, $($text:tt)+) => {
+        $crate::log::say_line($crate::log::Level::$level, module_path!(), $about, format_args!($($text)+))
+    };
     ($level:ident, $($text:tt)+) => {
-        $crate::log::say_line($crate::log::Level::$level, format_args!($($text)+))
+        $crate::log::say!(@ $level, $crate::log::About::Nothing, $($text)+)
     };
 }
 pub(crate) use say;
+
+/// What is said, until it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Line {
+    /// When it was said, in milliseconds since 1970.
+    time_ms: u64,
+    level: Level,
+    /// The module that says it.
+    area: &'static str,
+    /// The name of the volume that it is about.
+    volume: Option<String>,
+    text: String,
+    /// On a terminal the next line takes its place.
+    is_progress: bool,
+}
+
+impl Line {
+    fn new(level: Level, area: &'static str, about: About<'_>, text: std::fmt::Arguments<'_>) -> Line {
+        let (volume, text) = match about {
+            About::Nothing => (None, text.to_string()),
+            About::Volume(name) => (Some(name), format!("volume {name}: {text}")),
+            About::Named(name) => (Some(name), text.to_string()),
+        };
+        let volume = volume.map(|name| plain(&name.to_string()));
+        Line { time_ms: calendar::now_ms(), level, area, volume, text: plain(&text), is_progress: false }
+    }
+
+    /// Of the log itself.
+    fn of_the_log(text: std::fmt::Arguments<'_>) -> Line {
+        Line::new(Level::Warning, module_path!(), About::Nothing, text)
+    }
+}
+
+/// A text of one line that no terminal obeys, and not a long one.
+fn plain(text: &str) -> String {
+    let mut text = without_controls(text).replace(['\n', '\u{2028}', '\u{2029}'], " ");
+    if text.len() > LINE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(LINE_BYTES_MAX));
+        text.push_str(" ...");
+    }
+    text
+}
 
 /// A place in the code that says something.
 type Place = (&'static str, u32);
@@ -67,13 +140,13 @@ struct Said {
     written: u32,
     /// How many lines were not written one by one, and the last one.
     more: u32,
-    last: String,
+    last: Option<Line>,
 }
 
 /// What waits to be written, and what was said.
 #[derive(Default)]
 struct Queue {
-    lines: VecDeque<String>,
+    lines: VecDeque<Line>,
     /// Lines that found no room.
     lost: u64,
     /// Lines that standard error did not take, and whether it took the last ones.
@@ -91,67 +164,47 @@ struct Log {
     queue: Mutex<Queue>,
     /// There is something to write, or all is written.
     changed: Condvar,
+    format: OnceLock<Format>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Says a line; see [`say!`].
 #[track_caller]
-pub fn say_line(level: Level, text: std::fmt::Arguments<'_>) {
+pub fn say_line(level: Level, area: &'static str, about: About<'_>, text: std::fmt::Arguments<'_>) {
     let place = Location::caller();
-    log().say((place.file(), place.line()), line(level, text), Instant::now());
+    log().say((place.file(), place.line()), Line::new(level, area, about, text), Instant::now());
 }
 
 /// Says how far something is: on a terminal the next line takes its place.
 #[track_caller]
-pub fn say_progress(text: std::fmt::Arguments<'_>) {
-    if !std::io::stderr().is_terminal() {
-        return say_line(Level::Notice, text);
+pub fn say_progress(area: &'static str, text: std::fmt::Arguments<'_>) {
+    if log().format().is_json || !std::io::stderr().is_terminal() {
+        return say_line(Level::Notice, area, About::Nothing, text);
     }
-    let mut line = line(Level::Notice, text);
-    line.truncate(line.trim_end().len());
-    line.push_str("\x1b[K\r");
-    log().put(line);
+    log().put(Line { is_progress: true, ..Line::new(Level::Notice, area, About::Nothing, text) });
 }
 
-/// Begins to write what is said; before that, whoever says something writes it.
-pub fn begin() -> std::io::Result<()> {
+/// Begins to write what is said, in this format; before that, whoever says something writes it. A panic is said like everything else.
+pub fn begin(format: LogFormat) -> std::io::Result<()> {
+    log().format.get_or_init(|| Format::of(format));
     std::thread::Builder::new().name("log".into()).spawn(|| log().write_for_ever())?;
     log().locked().is_served = true;
+    panic::say_panics();
     Ok(())
 }
 
 /// Waits until all that was said is written, but not for long.
 pub fn flush() {
     let log = log();
-    let is_open = |queue: &mut Queue| queue.is_served && (queue.is_writing || !queue.lines.is_empty());
     let mut queue = log.locked();
     queue.say_counted(|_| true, Instant::now());
     log.changed.notify_all();
-    drop(log.changed.wait_timeout_while(queue, FLUSH_WAIT, is_open));
+    drop(log.changed.wait_timeout_while(queue, FLUSH_WAIT, |queue| queue.is_open()));
 }
 
 fn log() -> &'static Log {
     LOG.get_or_init(Log::default)
-}
-
-fn line(level: Level, text: std::fmt::Arguments<'_>) -> String {
-    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
-    let is_journal = *IS_JOURNAL.get_or_init(|| std::env::var_os("JOURNAL_STREAM").is_some());
-    let (number, word) = match level {
-        Level::Error => ("<3>", ""),
-        Level::Warning => ("<4>", "warning: "),
-        Level::Notice => ("<5>", ""),
-    };
-    let mut line = String::new();
-    let _ = write!(line, "{}forebay: {word}{text}", if is_journal { number } else { "" });
-    let mut line = without_controls(&line).replace('\n', " ");
-    if line.len() > LINE_BYTES_MAX {
-        line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
-        line.push_str(" ...");
-    }
-    line.push('\n');
-    line
 }
 
 impl Log {
@@ -159,18 +212,22 @@ impl Log {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, place: Place, line: String, now: Instant) {
+    fn format(&self) -> Format {
+        *self.format.get_or_init(|| Format::of(LogFormat::Auto))
+    }
+
+    fn say(&self, place: Place, line: Line, now: Instant) {
         let line = self.locked().admit(place, line, now);
         if let Some(line) = line {
             self.put(line);
         }
     }
 
-    fn put(&self, line: String) {
+    fn put(&self, line: Line) {
         let mut queue = self.locked();
         if !queue.is_served {
             drop(queue);
-            write(&line);
+            write(&self.format().render(&line));
             return;
         }
         queue.put(line);
@@ -179,6 +236,7 @@ impl Log {
     }
 
     fn write_for_ever(&self) {
+        panic::this_thread_writes();
         let mut queue = self.locked();
         loop {
             let lines = queue.take(Instant::now());
@@ -193,7 +251,7 @@ impl Log {
             }
             queue.is_writing = true;
             drop(queue);
-            let unwritten = lines.iter().filter(|line| !write(line)).count();
+            let unwritten = lines.iter().filter(|line| !write(&self.format().render(line))).count();
             queue = self.locked();
             queue.is_writing = false;
             queue.unwritten += unwritten as u64;
@@ -204,7 +262,7 @@ impl Log {
 
 impl Said {
     fn begin(now: Instant, window: Duration) -> Said {
-        Said { since: now, window, written: 0, more: 0, last: String::new() }
+        Said { since: now, window, written: 0, more: 0, last: None }
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -213,7 +271,12 @@ impl Said {
 }
 
 impl Queue {
-    fn put(&mut self, line: String) {
+    /// Something waits for a thread that writes it.
+    fn is_open(&self) -> bool {
+        self.is_served && (self.is_writing || !self.lines.is_empty())
+    }
+
+    fn put(&mut self, line: Line) {
         if self.lines.len() < LINES_MAX {
             self.lines.push_back(line);
         } else {
@@ -222,7 +285,7 @@ impl Queue {
     }
 
     /// All that waits, and what was counted: taken first, so that there is room for that.
-    fn take(&mut self, now: Instant) -> VecDeque<String> {
+    fn take(&mut self, now: Instant) -> VecDeque<Line> {
         let mut lines = std::mem::take(&mut self.lines);
         if self.takes_lines {
             self.say_unwritten();
@@ -234,14 +297,14 @@ impl Queue {
     }
 
     /// The line, if it is to be written by itself.
-    fn admit(&mut self, place: Place, line: String, now: Instant) -> Option<String> {
+    fn admit(&mut self, place: Place, line: Line, now: Instant) -> Option<Line> {
         let said = self.places.entry(place).or_insert_with(|| Said::begin(now, WINDOW));
         if said.written < FREE_LINES {
             said.written += 1;
             return Some(line);
         }
         said.more += 1;
-        said.last = line;
+        said.last = Some(line);
         None
     }
 
@@ -250,10 +313,9 @@ impl Queue {
         let over: Vec<Place> = self.places.iter().filter(|(_, said)| is_over(said)).map(|(place, _)| *place).collect();
         for place in over {
             let Some(Said { more, window, last, .. }) = self.places.remove(&place) else { continue };
-            if more == 0 {
-                continue;
-            }
-            self.put(format!("{} (the last of {more} more like it within {} s)\n", last.trim_end(), window.as_secs()));
+            let Some(mut last) = last else { continue };
+            let _ = write!(last.text, " (the last of {more} more like it within {} s)", window.as_secs());
+            self.put(last);
             self.places.insert(place, Said { written: FREE_LINES, ..Said::begin(now, (window * 2).min(WINDOW_MAX)) });
         }
     }
@@ -262,14 +324,14 @@ impl Queue {
     fn say_unwritten(&mut self) {
         let unwritten = std::mem::take(&mut self.unwritten);
         if unwritten > 0 {
-            self.put(line(Level::Warning, format_args!("{unwritten} lines before this could not be written here")));
+            self.put(Line::of_the_log(format_args!("{unwritten} lines before this could not be written here")));
         }
     }
 
     fn say_lost(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         if lost > 0 {
-            self.put(line(Level::Warning, format_args!("{lost} lines were said faster than they could be written")));
+            self.put(Line::of_the_log(format_args!("{lost} lines were said faster than they could be written")));
         }
     }
 }
@@ -293,8 +355,18 @@ fn write(line: &str) -> bool {
 mod tests {
     use super::*;
 
+    const TEXT: Format = Format { is_json: false, has_priority: false };
+
+    fn line(text: &str) -> Line {
+        Line::new(Level::Notice, "x", About::Nothing, format_args!("{text}"))
+    }
+
     fn admitted(queue: &mut Queue, place: Place, count: u32, now: Instant) -> usize {
-        (0..count).filter_map(|i| queue.admit(place, format!("forebay: {i}\n"), now)).count()
+        (0..count).filter_map(|i| queue.admit(place, line(&i.to_string()), now)).count()
+    }
+
+    fn written(queue: &Queue) -> Vec<String> {
+        queue.lines.iter().map(|line| TEXT.render(line)).collect()
     }
 
     #[test]
@@ -304,11 +376,11 @@ mod tests {
         assert_eq!(admitted(&mut queue, one, 488, now), FREE_LINES as usize);
         assert_eq!(admitted(&mut queue, other, 1, now), 1);
         queue.say_counted(|_| true, now);
-        assert_eq!(queue.lines, ["forebay: 487 (the last of 468 more like it within 10 s)\n"]);
+        assert_eq!(written(&queue), ["forebay: 487 (the last of 468 more like it within 10 s)\n"]);
         // While it goes on: once in each window, which are longer and longer.
         assert_eq!(admitted(&mut queue, one, 30, now), 0);
         queue.say_counted(|_| true, now);
-        assert_eq!(queue.lines[1], "forebay: 29 (the last of 30 more like it within 20 s)\n");
+        assert_eq!(written(&queue)[1], "forebay: 29 (the last of 30 more like it within 20 s)\n");
         // After a window without any it may say all again.
         queue.say_counted(|_| true, now);
         assert_eq!(admitted(&mut queue, one, 3, now), 3);
@@ -317,10 +389,10 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_counted_and_said() {
         let mut queue = Queue::default();
-        (0..LINES_MAX + 5).for_each(|_| queue.put("forebay: x\n".into()));
+        (0..LINES_MAX + 5).for_each(|_| queue.put(line("x")));
         assert_eq!((queue.lines.len(), queue.lost), (LINES_MAX, 5));
         let lines = queue.take(Instant::now());
-        assert!(lines[LINES_MAX].contains("5 lines were said faster"), "{:?}", lines[LINES_MAX]);
+        assert!(lines[LINES_MAX].text.contains("5 lines were said faster"), "{:?}", lines[LINES_MAX]);
     }
 
     #[test]
@@ -328,21 +400,28 @@ mod tests {
         let mut queue = Queue { unwritten: 3, ..Queue::default() };
         queue.say_unwritten();
         queue.say_unwritten();
-        assert_eq!(queue.lines.len(), 1);
-        assert!(queue.lines[0].contains("3 lines before this could not be written"), "{:?}", queue.lines);
+        assert_eq!(written(&queue), ["forebay: warning: 3 lines before this could not be written here\n"]);
+    }
+
+    #[test]
+    fn a_line_of_a_volume_begins_with_its_name_unless_the_text_has_it() {
+        let of = |about, text: &str| TEXT.render(&Line::new(Level::Warning, "x", about, format_args!("{text}")));
+        assert_eq!(of(About::Volume(&"vm1"), "it waits"), "forebay: warning: volume vm1: it waits\n");
+        assert_eq!(of(About::Named(&"vm1"), "vm1 waits"), "forebay: warning: vm1 waits\n");
     }
 
     #[test]
     fn a_name_from_elsewhere_ends_no_line_and_changes_no_terminal() {
-        let line = line(Level::Error, format_args!("volume {}: x", "a\nb\x1b[2J"));
-        assert_eq!(line.matches(char::is_control).collect::<Vec<_>>(), ["\n"], "{line:?}");
-        assert!(line.ends_with(": x\n"), "{line:?}");
+        let hostile = "a\nb\x1b[2J\u{2028}";
+        let line = Line::new(Level::Error, "x", About::Volume(&hostile), format_args!("x"));
+        let written = TEXT.render(&line);
+        assert_eq!(written.matches(char::is_control).collect::<Vec<_>>(), ["\n"], "{written:?}");
+        assert!(written.ends_with(": x\n") && !written.contains('\u{2028}'), "{written:?}");
     }
 
     #[test]
     fn a_long_line_is_cut_off_at_a_character() {
-        let text = "ä".repeat(LINE_BYTES_MAX);
-        let line = line(Level::Notice, format_args!("{text}"));
-        assert!(line.len() <= LINE_BYTES_MAX + 5 && line.ends_with("ä ...\n"), "{}", line.len());
+        let line = line(&"ä".repeat(LINE_BYTES_MAX));
+        assert!(line.text.len() <= LINE_BYTES_MAX + 4 && line.text.ends_with("ä ..."), "{}", line.text.len());
     }
 }

@@ -372,8 +372,8 @@ impl Node {
                 Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
             };
             match attached {
-                Ok(_) => log::say!(Notice, "volume {name}: I/O of the former process has ended; it is served"),
-                Err(failure) => log::say!(Error, "{}", failure.message),
+                Ok(_) => log::say!(Notice, volume(name), "I/O of the former process has ended; it is served"),
+                Err(failure) => log::say!(Error, about(name), "{}", failure.message),
             }
         });
         remarks
@@ -491,7 +491,7 @@ impl Node {
         let (shard, running, name) = (self.shards[running.shard].clone(), running.clone(), name.to_owned());
         std::thread::spawn(move || {
             if running.opening.image().await_free(&running.closed) {
-                let say = |text| log::say!(Notice, "volume {name}: {text}");
+                let say = |text| log::say!(Notice, volume(name), "{text}");
                 let key = running.key;
                 let tell = |step| {
                     shard.send(match step {
@@ -537,7 +537,7 @@ impl Node {
         }
         let no_progress = |_, _| {};
         for remark in self.open(&name, Some(spec), false, no_progress).await? {
-            log::say!(Notice, "volume {name}: {remark}");
+            log::say!(Notice, volume(name), "{remark}");
         }
         self.report(&name).await
     }
@@ -852,7 +852,7 @@ impl Node {
             {
                 match left {
                     Left::Nothing => left = Left::Incomplete(format!("{name}: {message}")),
-                    Left::Incomplete(_) => log::say!(Notice, "volume {name}: {message}"),
+                    Left::Incomplete(_) => log::say!(Notice, volume(name), "{message}"),
                     // Of an image that is not at its path, no marker beside it can speak.
                     Left::Displaced(_) => {}
                 }
@@ -866,7 +866,7 @@ impl Node {
             // What is done about the journal ends with the volume, and must not make a new one behind our back.
             running.until_prepared().await;
             if let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path, &volume)?)).await {
-                log::say!(Notice, "volume {name}: {message}");
+                log::say!(Notice, volume(name), "{message}");
             }
         }
         left

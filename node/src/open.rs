@@ -15,6 +15,7 @@ use crate::journal::{self, Preparation};
 use crate::judgement::{Label, Sighting, TierFound, Word, judge, settle};
 use crate::log;
 use crate::memory_place;
+use crate::names;
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
@@ -582,8 +583,8 @@ pub fn look_for_tier(record: &mut Record) -> Result<(TierFound, Option<TierWord>
     if superblock.volume != record.volume.0 {
         return Err(anyhow::anyhow!(
             "it is the tier of volume {}, and not of {}; put the right one back",
-            VolumeId(superblock.volume),
-            record.volume
+            names::shown_in_full(VolumeId(superblock.volume)),
+            names::shown_in_full(record.volume)
         ))
         .with_context(advice);
     }
@@ -887,7 +888,7 @@ fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
         bail!(
             "{} holds the tier of volume {}; wipe it first if that volume is gone (`wipefs`, or `dd if=/dev/zero bs=4k count=1`)",
             path.display(),
-            VolumeId(superblock.volume)
+            names::shown_in_full(VolumeId(superblock.volume))
         );
     }
     Ok(())

@@ -52,7 +52,7 @@ pub fn run(config: Config) -> Result<bool> {
     forebay_io::machine::raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the control plane")?;
-    log::begin().context("cannot start the thread that writes the log")?;
+    log::begin(config.node.log_format).context("cannot start the thread that writes the log")?;
     forebay_io::closing::never_block_this_thread().context("cannot start the thread that closes files")?;
     let result = runtime.block_on(serve(config));
     // A thread may still be filling a new tier with zeros: nobody waits for that.
@@ -594,7 +594,11 @@ async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Resul
         match open_one(node, &spec.name, Some(spec.clone()), i == 0).await {
             Err(error) if config.is_of_file => {
                 node.note_failed_of_config(spec, i == 0, &format!("{error:#}"));
-                log::say!(Error, "{error:#}; the other volumes are served. Put that right and start the daemon again");
+                log::say!(
+                    Error,
+                    about(spec.name),
+                    "{error:#}; the other volumes are served. Put that right and start the daemon again"
+                );
             }
             opened => opened?,
         }
@@ -604,7 +608,7 @@ async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Resul
             continue;
         }
         if let Err(error) = open_one(node, &name, None, false).await {
-            log::say!(Error, "{error:#}; the other volumes are served");
+            log::say!(Error, about(name), "{error:#}; the other volumes are served");
         }
     }
     Ok(())
@@ -616,13 +620,13 @@ async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, defaul
     let progress = move |done: u64, all: u64| {
         if done == all || done >= last + (256 << 20) {
             last = done;
-            log::say!(Notice, "volume {shown}: preparing its tier, {} of {}", show_size(done), show_size(all));
+            log::say!(Notice, volume(shown), "preparing its tier, {} of {}", show_size(done), show_size(all));
         }
     };
     match node.open(name, spec, default, progress).await {
         Ok(remarks) => {
             for remark in remarks {
-                log::say!(Notice, "volume {name}: {remark}");
+                log::say!(Notice, volume(name), "{remark}");
             }
             Ok(())
         }
@@ -755,7 +759,7 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
                 let (bytes, seconds) = node.left().await;
                 let about =
                     if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
-                log::say_progress(format_args!("{} to destage{about}", show_size(bytes)));
+                log::say_progress(module_path!(), format_args!("{} to destage{about}", show_size(bytes)));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }
         })

@@ -12,6 +12,7 @@
 //!
 //! Whether another process uses the image *now* is not told by a marker but by the lock on it (`forebay-io`).
 
+use crate::names;
 use anyhow::{Context, Result, bail};
 use forebay_api::config::TierName;
 use forebay_api::paths;
@@ -132,6 +133,7 @@ impl Store {
         if record.name != name {
             bail!("the volume record {} is that of volume {}; it was renamed or copied", path.display(), record.name);
         }
+        names::learn(record.volume, &record.name);
         Ok(Some(record))
     }
 
@@ -154,6 +156,7 @@ impl Store {
     /// Has a record on the medium. One that is there as it is to be is not written again: a folder without room has to take nothing.
     pub fn save(&self, record: &Record) -> Result<()> {
         let path = self.record_path(&record.name);
+        names::learn(record.volume, &record.name);
         let mut kept = self.kept();
         let is_same = self.load(&record.name).is_ok_and(|there| there.as_ref() == Some(record));
         match kept.get(&record.name) {

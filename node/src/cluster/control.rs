@@ -25,6 +25,7 @@ use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey, await_closed};
 use crate::facts::VolumeFacts;
 use crate::log;
+use crate::names;
 use anyhow::{Context, Result, bail};
 use forebay_api::checked::NodeName;
 use forebay_api::config;
@@ -154,7 +155,7 @@ impl Cluster {
 
     /// Its name, as far as it is known here.
     pub(super) fn shown(&self, volume: VolumeId) -> String {
-        self.known().get(&volume).map_or_else(|| volume.to_string(), |known| known.definition.name.to_string())
+        self.known().get(&volume).map_or_else(|| names::shown(volume), |known| known.definition.name.to_string())
     }
 
     pub(super) fn mail(&self, mail: ToDriver) {
@@ -198,8 +199,8 @@ impl Cluster {
                 if let Err(error) = self.coordinator.remember_settled(volume, id) {
                     log::say!(
                         Error,
-                        "that all nodes were heard about volume {} is not remembered: {error:#}",
-                        self.shown(volume)
+                        volume(self.shown(volume)),
+                        "that all nodes were heard about it is not remembered: {error:#}"
                     );
                 }
             }
@@ -222,7 +223,7 @@ impl Cluster {
     /// What this node knows besides the answer, which is told after it.
     fn notify_of_record<T>(&self, volume: VolumeId, told: &Told<T>) {
         if let Some(why) = &told.why {
-            log::say!(Error, "volume {}: {why}", self.shown(volume));
+            log::say!(Error, volume(self.shown(volume)), "{why}");
         }
         if let Some(seen) = &told.seen {
             self.notify(volume, seen.clone());
@@ -264,7 +265,7 @@ impl Cluster {
         let Some(known) = known.get_mut(&volume) else { return };
         let said = known.no_tier.as_ref().is_some_and(|(said, at)| said == why || at.elapsed() < NO_TIER_SAID_AGAIN);
         if !said {
-            log::say!(Error, "volume {}: this node has no tier for it: {why}", known.definition.name);
+            log::say!(Error, volume(known.definition.name), "this node has no tier for it: {why}");
             known.no_tier = Some((why.to_owned(), std::time::Instant::now()));
         }
     }
@@ -332,7 +333,7 @@ impl Cluster {
         let mut known = self.known();
         let Some(known) = known.get_mut(&definition.volume).filter(|known| known.waits != why) else { return };
         if let Some(why) = &why {
-            log::say!(Error, "volume {}: its tier here waits for {why}", definition.name);
+            log::say!(Error, volume(definition.name), "its tier here waits for {why}");
         }
         known.waits = why;
     }
@@ -382,7 +383,7 @@ impl Cluster {
         let tried = match tokio::time::timeout(BACKING_WAIT, &mut attempt).await {
             Ok(tried) => tried,
             Err(_) => {
-                log::say!(Notice, "volume {}: its backing does not answer", definition.name);
+                log::say!(Notice, volume(definition.name), "its backing does not answer");
                 attempt.await
             }
         };
@@ -391,7 +392,7 @@ impl Cluster {
             && known.no_backing != failed
         {
             if let Some(words) = &failed {
-                log::say!(Error, "volume {}: its backing is out of reach: {words}", definition.name);
+                log::say!(Error, volume(definition.name), "its backing is out of reach: {words}");
             }
             known.no_backing = failed;
         }
@@ -471,7 +472,7 @@ impl Cluster {
                 };
                 // The old marker still protects: it only knows an older state of the image.
                 if let Some(words) = problem.as_ref().filter(|_| problem != told) {
-                    log::say!(Notice, "volume {}: {words}", self.shown(volume));
+                    log::say!(Notice, volume(self.shown(volume)), "{words}");
                 }
                 (written, told) = (Some((destaged, size_bytes)), problem);
             }
@@ -709,7 +710,7 @@ impl Cluster {
         let key = match self.open_found_tier(definition).await {
             Ok(opened) => opened.map(|(key, _)| key),
             Err(error) => {
-                log::say!(Error, "volume {name}: its tier on this node is of no use: {error:#}");
+                log::say!(Error, volume(name), "its tier on this node is of no use: {error:#}");
                 if let Some(known) = self.known().get_mut(&volume) {
                     known.unreadable = true;
                 }

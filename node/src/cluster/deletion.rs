@@ -107,7 +107,8 @@ impl Cluster {
         if tokio::time::timeout(MARKER_WAIT, removal).await.is_err() {
             log::say!(
                 Notice,
-                "volume {name}: it was deleted, and its backing does not answer: the marker beside it goes when it does"
+                volume(name),
+                "it was deleted, and its backing does not answer: the marker beside it goes when it does"
             );
         }
         Ok(())
@@ -129,7 +130,7 @@ impl Cluster {
             ImageMarker::of(&backing).map_or(Ok(()), |marker| marker.remove(definition.volume))
         };
         if let Ok(Err(error)) = tokio::task::spawn_blocking(work).await {
-            log::say!(Error, "volume {name}: it was deleted, and the marker beside its image is left: {error:#}");
+            log::say!(Error, volume(name), "it was deleted, and the marker beside its image is left: {error:#}");
         }
     }
 
@@ -427,15 +428,19 @@ impl Cluster {
     pub(super) fn forget_pin(&self, volume: VolumeId) -> bool {
         let forgotten = self.place.pins.forget(volume);
         if let Err(error) = &forgotten {
-            log::say!(Error, "volume {volume}: it is no more, and what this node knows of it stays: {error:#}");
+            log::say!(
+                Error,
+                volume(self.shown(volume)),
+                "it is no more, and what this node knows of it stays: {error:#}"
+            );
         }
         forgotten.is_ok()
     }
 
     /// Whether nothing of it is left here.
     async fn end_volume(&self, volume: VolumeId) -> bool {
-        let known = self.known().remove(&volume);
-        if let Some(known) = &known {
+        let name = self.shown(volume);
+        if let Some(known) = self.known().remove(&volume) {
             self.directory.expect_no_more(&known.definition.name);
         }
         self.end_data_path(volume).await;
@@ -443,14 +448,13 @@ impl Cluster {
         let removed = tokio::task::spawn_blocking(move || place.remove_tiers(volume)).await;
         let forgotten = self.forget_pin(volume);
         let is_gone = forgotten && matches!(removed, Ok(Ok(_)));
-        let name = known.map_or_else(|| volume.to_string(), |known| known.definition.name.into());
         match removed {
-            Ok(Ok(0)) => log::say!(Notice, "volume {name}: it was deleted"),
-            Ok(Ok(_)) => log::say!(Notice, "volume {name}: it was deleted; its tier on this node is removed"),
+            Ok(Ok(0)) => log::say!(Notice, volume(name), "it was deleted"),
+            Ok(Ok(_)) => log::say!(Notice, volume(name), "it was deleted; its tier on this node is removed"),
             Ok(Err(error)) => {
-                log::say!(Error, "volume {name}: it was deleted, and its tier on this node is left: {error:#}");
+                log::say!(Error, volume(name), "it was deleted, and its tier on this node is left: {error:#}");
             }
-            Err(_) => log::say!(Error, "volume {name}: removing its tier panicked; this is a bug"),
+            Err(_) => log::say!(Error, volume(name), "removing its tier panicked; this is a bug"),
         }
         is_gone
     }

@@ -88,7 +88,7 @@ impl Cluster {
                     continue;
                 }
                 if let Err(why) = self.hand_on(volume, &name).await {
-                    log::say!(Error, "volume {name}: this node is to be evacuated, and still owns it: {why}");
+                    log::say!(Error, volume(name), "this node is to be evacuated, and still owns it: {why}");
                     paused.insert(volume, Instant::now() + PAUSE_AFTER_FAILURE);
                 }
             }
@@ -158,10 +158,10 @@ impl Cluster {
             };
         };
         let successor = name_of(&self.nodes(), to);
-        log::say!(Notice, "volume {name}: handing over to {successor}");
+        log::say!(Notice, volume(name), "handing over to {successor}");
         match tokio::time::timeout(LEAVE_MAX, self.give_away(volume, name, to)).await {
             Ok(Ok(())) => {
-                log::say!(Notice, "volume {name}: {successor} is its owner");
+                log::say!(Notice, volume(name), "{successor} is its owner");
                 None
             }
             Ok(Err(trouble)) => Some(format!("it could not be handed over to {successor}: {}", trouble.into_words().1)),
@@ -190,7 +190,7 @@ impl Cluster {
     /// acknowledged, until the record says that no log is needed (A5): then this node opens the volume by itself also where its machine is
     /// started anew and the memory is gone (T11). It is waited for as long as it gets on.
     async fn drain_alone(&self, volume: VolumeId, name: &str) -> Option<String> {
-        log::say!(Notice, "volume {name}: no other node has its log, which is emptied");
+        log::say!(Notice, volume(name), "no other node has its log, which is emptied");
         let asked = self.control(volume, name, Control::DrainThrough);
         tokio::pin!(asked);
         // Where it was drained through before, it is told that it is busy, and the record says the rest.

@@ -16,6 +16,7 @@ use super::watchdog::NotReset;
 use crate::coordinator::schema::{Definition, NodeEntry, StoredRecord};
 use crate::datapath::driver::Shown;
 use crate::log;
+use crate::names;
 use anyhow::{Context, Result, bail};
 use forebay_api::cluster::{FenceReport, FormerReport, MeansReport};
 use forebay_api::config::fence::FenceConfig;
@@ -142,7 +143,12 @@ impl Search {
         let mut formers = self.formers();
         let Some(looked) = formers.iter_mut().find(|looked| looked.former.term == term) else { return };
         if looked.words.get(&by) != Some(&words) {
-            log::say!(Notice, "volume {}: no proof yet about the owner of term {}: {words}", self.volume, term.0);
+            log::say!(
+                Notice,
+                volume(names::shown(self.volume)),
+                "no proof yet about the owner of term {}: {words}",
+                term.0
+            );
             looked.words.insert(by, words);
         }
     }
@@ -234,19 +240,19 @@ impl Cluster {
                     (Ok(OwnerLock::HeldBy(holder)), StrangersSeen::One | StrangersSeen::Out) => {
                         log::say!(
                             Notice,
-                            "volume {}: a former owner has left its backing, which {holder} has locked since. Nothing is read or \
-                             written any more by what this node knows of the volume, until the backing is free",
-                            search.volume
+                            volume(names::shown(search.volume)),
+                            "a former owner has left its backing, which {holder} has locked since. Nothing is read or \
+                             written any more by what this node knows of the volume, until the backing is free"
                         );
                         return self.notify(search.volume, Event::LockLost(own));
                     }
                     (Err(error), before) => {
                         let words = error.to_string();
                         if *before != StrangersSeen::Unknown(words.clone()) {
-                            let volume = search.volume;
                             log::say!(
                                 Error,
-                                "volume {volume}: cannot lock its backing against others: {words}; trying again"
+                                volume(names::shown(search.volume)),
+                                "cannot lock its backing against others: {words}; trying again"
                             );
                         }
                         StrangersSeen::Unknown(words)
@@ -376,7 +382,8 @@ impl Cluster {
         }
         self.still_unfenced(search, former).await?;
         let begun = Instant::now();
-        self.switch_off(&entry, fence, &format!("for volume {}, term {}", search.volume, former.term.0)).await?;
+        self.switch_off(&entry, fence, &format!("for volume {}, term {}", names::shown(search.volume), former.term.0))
+            .await?;
         *seen_off = Some(begun);
         Ok(())
     }

@@ -233,7 +233,7 @@ impl Place {
     pub fn format(&self, definition: &Definition, size_bytes: u64, unreadable: bool) -> Result<Opened> {
         if unreadable {
             for (_, path) in self.tiers().into_iter().filter(|(of, _)| *of == definition.volume) {
-                log::say!(Notice, "volume {}: {}", definition.name, put_aside(&path)?);
+                log::say!(Notice, volume(definition.name), "{}", put_aside(&path)?);
             }
         }
         self.in_memory_of_links(|| self.format_here(definition, size_bytes))
@@ -274,7 +274,7 @@ impl Place {
         if let Some(remark) =
             self.placement.has_memory(&definition.name, self.placement.memory_node(LINKS_SHARD), &arena)
         {
-            log::say!(Notice, "volume {}: {remark}", definition.name);
+            log::say!(Notice, volume(definition.name), "{remark}");
         }
         let facts = VolumeFacts {
             name: definition.name.to_string(),

@@ -49,8 +49,8 @@ impl Cluster {
             Ok(None) => {}
             Err(error) => log::say!(
                 Error,
-                "volume {}: whether the lock on its backing is lost cannot be looked at: {error}",
-                definition.name
+                volume(definition.name),
+                "whether the lock on its backing is lost cannot be looked at: {error}"
             ),
         }
     }
@@ -66,7 +66,7 @@ impl Cluster {
         let mut told = None;
         let mut tell_once = |words: Option<String>| {
             if let Some(words) = words.as_ref().filter(|_| words != told) {
-                log::say!(Notice, "volume {name}: a look at the lock on its backing {words}");
+                log::say!(Notice, volume(name), "a look at the lock on its backing {words}");
             }
             told = words;
         };
@@ -91,7 +91,8 @@ impl Cluster {
                 Ok(Ok(Looked::Lost(why))) => {
                     log::say!(
                         Error,
-                        "volume {name}: {why}. Nothing is read or written any more by what this node knows of the \
+                        volume(name),
+                        "{why}. Nothing is read or written any more by what this node knows of the \
                          volume; it is served again, here or elsewhere, when it was taken over as after a restart"
                     );
                     return self.notify(definition.volume, Event::LockLost(term));
@@ -124,7 +125,8 @@ impl Cluster {
             Err(failure) => {
                 log::say!(
                     Error,
-                    "volume {name}: it is opened here by itself when its last owner is proved to have ended, which \
+                    volume(name),
+                    "it is opened here by itself when its last owner is proved to have ended, which \
                      cannot be looked at: {}",
                     failure.message
                 );

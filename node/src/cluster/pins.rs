@@ -15,6 +15,7 @@ use super::clients::KnownClients;
 use crate::allowed::NamedBy;
 use crate::coordinator::schema::Definition;
 use crate::log;
+use crate::names;
 use anyhow::{Context, Result, bail};
 use forebay_api::config;
 use forebay_api::record::{Marker, VolumeId};
@@ -94,6 +95,7 @@ impl Pins {
             if path.extension().is_some_and(|extension| extension == "json") {
                 let pin = load(&path)?;
                 let volume = pin.definition.volume;
+                names::learn(volume, &pin.definition.name);
                 if let Some(known) = load_clients(&path.with_extension(CLIENTS))? {
                     clients.insert(volume, known);
                 }
@@ -135,7 +137,7 @@ impl Pins {
         let named = Pin { named_here: true, ..was };
         match self.write(&named) {
             Ok(()) => *pin = named,
-            Err(error) => log::say!(Error, "volume {}: {error:#}; trying again", named.definition.name),
+            Err(error) => log::say!(Error, volume(named.definition.name), "{error:#}; trying again"),
         }
     }
 
@@ -169,6 +171,7 @@ impl Pins {
             state.unwritten = true;
             return Err(error);
         }
+        names::learn(pin.definition.volume, &pin.definition.name);
         state.pinned.insert(pin.definition.volume, pin);
         Ok(())
     }
@@ -205,7 +208,7 @@ impl Pins {
         }
         let text = serde_json::to_vec(known).expect("a number and names are JSON");
         if let Err(error) = write_atomically(&self.path(volume).with_extension(CLIENTS), &text) {
-            log::say!(Error, "which clients volume {volume} is for is not remembered: {error:#}");
+            log::say!(Error, volume(names::shown(volume)), "which clients it is for is not remembered: {error:#}");
         }
         state.clients.insert(volume, known.clone());
     }

@@ -132,7 +132,7 @@ impl Cluster {
                     && paused.get(&volume).is_none_or(|until| Instant::now() >= *until)
                     && let Err(why) = self.hand_over_to_migrate(&definition, to).await
                 {
-                    log::say!(Error, "volume {}: its owner is to change its tier, and stays: {why}", definition.name);
+                    log::say!(Error, volume(definition.name), "its owner is to change its tier, and stays: {why}");
                     paused.insert(volume, Instant::now() + PAUSE_AFTER_FAILURE);
                 }
             }

@@ -191,8 +191,8 @@ impl Cluster {
             if !std::mem::replace(&mut told, true) {
                 log::say!(
                     Error,
-                    "the watchdog waits for the end of writes of a killed process to the backing of {}: {why}",
-                    definition.name
+                    volume(definition.name),
+                    "the watchdog waits for the end of writes of a killed process to its backing: {why}"
                 );
             }
             tokio::time::sleep(LOCK_LOOK).await;

@@ -29,6 +29,7 @@ pub mod store;
 mod tests;
 
 use crate::log;
+use crate::names;
 use clients::ClientsWord;
 use etcd::health::Trouble;
 use forebay_api::checked::{NodeName, shown};
@@ -139,12 +140,13 @@ impl fmt::Display for Error {
                 "{} in the coordinator cannot be used: {why}; see who can write there besides Forebay, and remove the key or restore it",
                 shown(key)
             ),
-            Error::NoVolume(volume) => write!(f, "the coordinator has no volume {volume}"),
+            Error::NoVolume(volume) => write!(f, "the coordinator has no volume {}", names::shown(*volume)),
             Error::WentBack { volume, seen, found } => write!(
                 f,
-                "the coordinator went back in time: this node has seen {} of volume {volume}, and now there is {}. It was restored from a \
+                "the coordinator went back in time: this node has seen {} of volume {}, and now there is {}. It was restored from a \
                  backup, or is another one. Nothing is changed until an operator has had the record written anew",
                 number(seen),
+                names::shown(*volume),
                 number(found)
             ),
             Error::NotRemembered(error) => write!(f, "what the coordinator says cannot be remembered in the state folder: {error:#}"),

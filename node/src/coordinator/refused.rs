@@ -1,7 +1,9 @@
 //! Values in the coordinator that cannot be used: kept by key, said once each, and shown until they are gone or put right.
 
 use crate::log;
+use crate::names;
 use forebay_api::checked::shown;
+use forebay_api::record::VolumeId;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -42,5 +44,15 @@ impl Refused {
 }
 
 fn report(key: &str, why: &str) {
-    log::say!(Warning, "{} in the coordinator is not used: {}", shown(key), forebay_api::checked::Line::of(why));
+    let why = forebay_api::checked::Line::of(why);
+    match volume_of(key) {
+        Some(name) => log::say!(Warning, volume(name), "{} in the coordinator is not used: {why}", shown(key)),
+        None => log::say!(Warning, "{} in the coordinator is not used: {why}", shown(key)),
+    }
+}
+
+/// The name of the volume that a key is about, where it has its identity and that is known here.
+fn volume_of(key: &str) -> Option<String> {
+    let volume = key.rsplit('/').next()?.to_owned();
+    names::known(VolumeId::try_from(volume).ok()?)
 }

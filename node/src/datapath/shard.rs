@@ -22,6 +22,7 @@ use crate::datapath::forward::ToForwarder;
 use crate::datapath::mailbox::{CommandError, OpeningStep, ShardHandle, Snapshot, ToShard, VolumeKey};
 use crate::datapath::seats::Seat;
 use crate::log;
+use crate::names;
 use crate::open::OpenVolume;
 use crate::placement::Placement;
 use anyhow::{Context, Result};
@@ -344,7 +345,7 @@ impl Shard {
                 }
             }
             while let Some(notice) = slot.io.take_notice() {
-                log::say!(Notice, "{notice}");
+                log::say!(Notice, volume(names::shown(VolumeId(slot.identity))), "{notice}");
             }
             slot.publish_when_serving(now);
             if slot.replayed.is_some() && slot.volume.replay_is_recorded() {
@@ -562,7 +563,7 @@ impl Slot {
         // Who waits for a word of it hears at once that there will be none.
         self.controls.clear();
         (self.serving, self.replayed, self.rests, self.left) = (None, None, None, None);
-        let volume = VolumeId(self.identity);
+        let volume = names::shown(VolumeId(self.identity));
         closing::end_then(format!("the backing of volume {volume}"), self.io.take_backing(), backing_closed);
         closing::end_then(format!("the tier of volume {volume}"), self, tier_closed);
     }

@@ -10,6 +10,7 @@ use crate::cluster::deletion::GivenUp;
 use crate::failure::FailureKind;
 use crate::journal;
 use crate::log;
+use crate::names;
 use crate::open::{Removal, TIER_LOCK_WAIT, is_all_zeros, is_own_place, remove_spare};
 use crate::volume_store::Store;
 use anyhow::Context;
@@ -22,6 +23,7 @@ use forebay_io::folder::{FileKind, Held};
 use forebay_io::memory::AlignedBuffer;
 use forebay_io::{FlashTier, HolderDescription, lock};
 use forebay_rescue::tier_reader::TierReader;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -80,11 +82,7 @@ impl Node {
         if let (Some(_), Some(Ok(path))) = (&displaced, running.as_ref().map(|running| &running.journal_place))
             && path.exists()
         {
-            let path = path.display();
-            log::say!(
-                Notice,
-                "volume {name}: its journal {path} stays, for its image; remove it if that is gone for good"
-            );
+            say_journal_stays(name, path);
         }
         let store = self.store.clone();
         let marker = match running {
@@ -161,6 +159,11 @@ impl Node {
     }
 }
 
+fn say_journal_stays(name: &str, path: &Path) {
+    let path = path.display();
+    log::say!(Notice, volume(name), "its journal {path} stays, for its image; remove it if that is gone for good");
+}
+
 /// Removes what is left of a volume that is closed. In this order a kill in between leaves what is known for what it is,
 /// and can be deleted again: the tier before the journal, because a tier whose batches are gone from the journal would
 /// send their groups once more over an image that is further on; the marker, which says that the image needs its journal,
@@ -177,12 +180,12 @@ fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>, displaced
         }
     };
     if let Some(remark) = remove_tier(store, record)? {
-        log::say!(Notice, "volume {}: {remark}", record.name);
+        log::say!(Notice, volume(record.name), "{remark}");
     }
     match record.spare.as_deref().map(|path| remove_spare(&record.name, path)) {
         None | Some(Removal::Done) => {}
         Some(Removal::NotOurs(kept) | Removal::HasWrites(kept)) => {
-            log::say!(Notice, "volume {}: {kept}", record.name);
+            log::say!(Notice, volume(record.name), "{kept}");
         }
         Some(Removal::Failed(why)) => anyhow::bail!(why),
     }
@@ -218,7 +221,7 @@ fn remove_tier(store: &Store, record: &Record) -> anyhow::Result<Option<String>>
     };
     let is_removable = match &found {
         Ok(superblock) if superblock.volume != record.volume.0 => {
-            return stays(format!("it is the tier of volume {}", VolumeId(superblock.volume)));
+            return stays(format!("it is the tier of volume {}", names::shown_in_full(VolumeId(superblock.volume))));
         }
         Ok(_) => true,
         Err(_) => kind == FileKind::Regular && (is_own_place(store, record) || is_made_and_blank(record, &held)?),

@@ -35,7 +35,7 @@ impl Node {
             self.store.load(name).and_then(|recorded| recorded.map_or_else(|| open::record_of(&self.store, spec), Ok));
         match record {
             Ok(record) => self.show_failed(record, problem),
-            Err(error) => log::say!(Error, "volume {name} is not in the list of volumes: {error:#}"),
+            Err(error) => log::say!(Error, about(name), "volume {name} is not in the list of volumes: {error:#}"),
         }
     }
 

@@ -39,8 +39,8 @@ impl ImageWatch {
         let mut displaced = self.displaced.lock().expect("nobody panics while holding it");
         if *displaced != text {
             match &text {
-                Some(text) => log::say!(Notice, "volume {name}: {text}"),
-                None => log::say!(Notice, "volume {name}: its image is at {} again", file.path().display()),
+                Some(text) => log::say!(Notice, volume(name), "{text}"),
+                None => log::say!(Notice, volume(name), "its image is at {} again", file.path().display()),
             }
             displaced.clone_from(&text);
         }

@@ -270,9 +270,10 @@ impl Node {
                     match &trouble {
                         Some(why) => log::say!(
                             Error,
-                            "volume {name}: the backing fails: {why}; what was acknowledged stays in the tier"
+                            volume(name),
+                            "the backing fails: {why}; what was acknowledged stays in the tier"
                         ),
-                        None => log::say!(Notice, "volume {name}: the backing works again"),
+                        None => log::say!(Notice, volume(name), "the backing works again"),
                     }
                     before.clone_from(&trouble);
                 }
@@ -309,7 +310,7 @@ fn follow(record: Record, running: Running, snapshot: Snapshot) -> bool {
         let problem = blocking(move || save_marker(&record, &running, &snapshot, Moment::Serving)).await.err();
         let mut before = marker.problem.lock().expect("nobody panics while holding it");
         if let Some(message) = problem.as_ref().filter(|_| *before != problem) {
-            log::say!(Notice, "volume {name}: {message}");
+            log::say!(Notice, volume(name), "{message}");
         }
         *before = problem;
         drop(before);

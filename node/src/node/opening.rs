@@ -149,7 +149,7 @@ impl Opening {
     fn note(&self, name: &str, trouble: Option<String>) {
         let mut noted = self.trouble.lock().expect("nobody panics while holding it");
         if let Some(text) = trouble.as_ref().filter(|_| *noted != trouble) {
-            log::say!(Error, "volume {name}: {text}");
+            log::say!(Error, volume(name), "{text}");
         }
         *noted = trouble;
     }
@@ -234,10 +234,7 @@ impl Node {
             format!("its opening is dead ({why}), and it cannot be opened anew: {text}; that is tried again")
         })?;
         if let Some(backing) = exchanged {
-            log::say!(
-                Notice,
-                "volume {name}: opened {backing} anew: {why}. What was not synced is written to it again"
-            );
+            log::say!(Notice, volume(name), "opened {backing} anew: {why}. What was not synced is written to it again");
         }
         Ok(())
     }

@@ -116,7 +116,7 @@ impl Node {
             entry.changing = None;
         }
         if let Err(kept) = self.forget_spare(name).await {
-            log::say!(Notice, "volume {name}: {kept}");
+            log::say!(Notice, volume(name), "{kept}");
         }
         changed
     }
@@ -273,7 +273,7 @@ impl Node {
             // The marker speaks of the new one: that is the one to be served, by the next start.
             Err(_) if running.marker.is_of_another(from.volume) => None,
             Err(why) => {
-                log::say!(Notice, "volume {name} goes on with its former tier: {}", why.message);
+                log::say!(Notice, about(name), "volume {name} goes on with its former tier: {}", why.message);
                 self.go_back(name, running, from, &new.tier.path).await
             }
         };
@@ -331,7 +331,7 @@ impl Node {
             Err(message) => {
                 let message =
                     format!("{message}; then restart the daemon. Nothing is lost: image and former tier have it all");
-                log::say!(Notice, "volume {name}: {message}");
+                log::say!(Notice, volume(name), "{message}");
                 self.note_failed(name, &message);
                 None
             }
@@ -393,7 +393,7 @@ impl Node {
         let of = name.to_owned();
         match blocking(move || Ok(remove_spare(&of, &path))).await? {
             Removal::Done => {}
-            Removal::NotOurs(remark) => log::say!(Notice, "volume {name}: {remark}"),
+            Removal::NotOurs(remark) => log::say!(Notice, volume(name), "{remark}"),
             Removal::HasWrites(why) | Removal::Failed(why) => return Err(why),
         }
         self.change_record(name, |record| record.spare = None).await.map_err(|failed| failed.message)

@@ -84,7 +84,7 @@ impl Driver {
         let word = by.map(|by| replica.commands.word(by));
         if word == Some(None) {
             // Nobody would find in the audit log why it was allowed. For core its fate is unknown, which it asks about.
-            log::say!(Error, "volume {}: {by:?} has no line of the audit log; this is a bug", replica.name);
+            log::say!(Error, volume(replica.name), "{by:?} has no line of the audit log; this is a bug");
             return replica.ownership.handle(now, ownership::Event::Committed(op, Committed::Unknown));
         }
         self.ask(Asked::Commit {

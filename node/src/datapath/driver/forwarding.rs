@@ -33,7 +33,7 @@ impl Driver {
             place: ExportPlace::Shard { number: 0, key: VolumeKey(key as u32) },
         });
         self.addresses.serve(VolumeId(*volume), true);
-        log::say!(Notice, "volume {}: served here, in term {}", replica.name, term.0);
+        log::say!(Notice, volume(replica.name), "served here, in term {}", term.0);
     }
 
     /// From here on the next owner answers (T9).
@@ -41,7 +41,7 @@ impl Driver {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         replica.serves = None;
         let forwarders = std::mem::take(&mut replica.forwarders);
-        log::say!(Notice, "volume {}: this node is not its owner any more", replica.name);
+        log::say!(Notice, volume(replica.name), "this node is not its owner any more");
         let Some(slot) = replica.key.and_then(|key| desks.volumes[key].as_mut()) else {
             self.directory.remove(&replica.name);
             return self.addresses.serve(VolumeId(*volume), false);
@@ -124,7 +124,7 @@ impl Driver {
         let name = arrival.name().clone();
         let channel = match arrival.enter(&self.identity, Entered { term, size_bytes, request_bytes_max }) {
             Ok(channel) => channel,
-            Err(why) => return log::say!(Error, "volume {}: {name} was not let in: {why}", replica.name),
+            Err(why) => return log::say!(Error, volume(replica.name), "{name} was not let in: {why}"),
         };
         let export = ExportInfo {
             name: replica.name.clone(),

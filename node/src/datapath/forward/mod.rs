@@ -439,7 +439,7 @@ impl Forwarder {
         if let Some(volume) = &self.volumes[index]
             && line.told.as_deref() != Some(why)
         {
-            log::say!(Error, "volume {}: requests cannot be forwarded to its owner for now: {why}", volume.name);
+            log::say!(Error, volume(volume.name), "requests cannot be forwarded to its owner for now: {why}");
             line.told = Some(why.to_owned());
         }
         self.close_way(index, now + pause);
@@ -516,7 +516,7 @@ impl Forwarder {
         let Some(&index) = self.by_id.get(&id) else { return };
         let Some(volume) = self.volumes[index].as_mut() else { return };
         if let Err(error) = volume.open_arena() {
-            log::say!(Error, "volume {}: no memory to forward a client's requests: {error}", volume.name);
+            log::say!(Error, volume(volume.name), "no memory to forward a client's requests: {error}");
             return;
         }
         // Where it came from the data path, the owner of that moment was this node.
