@@ -198,7 +198,9 @@ fn create_file_by(
     let available = available_bytes(path, place);
     let file = folder.make_readable_file(&name, 0o600).map_err(failed("create", path))?;
     let made = Made { file, folder, name };
-    let filled = lock(&made.file, path, timeout).and_then(|()| {
+    // Whoever found it empty before it was locked may have removed it as one that nobody uses.
+    let locked = lock(&made.file, path, timeout).and_then(|()| made.hold(path).map(drop).map_err(failed("keep", path)));
+    let filled = locked.and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
@@ -462,6 +464,7 @@ impl FlashTier {
         drop(made);
         let mut finish = || {
             let tier = FlashTier::open_held(&held, lock_timeout)?;
+            held.still_has_its_name().map_err(failed("keep", path))?;
             if prewrite {
                 let zeros = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
                 let mut done = 0;

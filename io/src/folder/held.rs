@@ -119,7 +119,8 @@ impl Held {
         Ok(calls::stat_of(self.place.as_fd())?.identity == calls::stat_of(file.as_fd())?.identity)
     }
 
-    fn still_has_its_name(&self) -> io::Result<()> {
+    /// An error where its name is another's by now, or nobody's.
+    pub fn still_has_its_name(&self) -> io::Result<()> {
         if calls::stat_at(self.folder.fd.as_fd(), &self.name)?.identity == calls::stat_of(self.place.as_fd())?.identity
         {
             return Ok(());

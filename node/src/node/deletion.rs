@@ -26,6 +26,10 @@ use forebay_rescue::tier_reader::TierReader;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a deletion waits for the end of an opening by the start.
+const OPENING_WAIT: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Forgets a volume and removes its tier.
@@ -39,7 +43,10 @@ impl Node {
             return failure(FailureKind::Invalid, format!("volume {name}: {message}"));
         }
         let discard_dirty = given_up.is_some();
+        self.refuse_while_opened(name, OPENING_WAIT).await?;
         let _admin = self.admin.lock().await;
+        // No start begins to open it while that is held.
+        self.refuse_while_opened(name, Duration::ZERO).await?;
         if self.forget_without_record(name) {
             return Ok(());
         }

@@ -245,6 +245,8 @@ impl Node {
         let mut told: HashMap<String, Option<String>> = HashMap::new();
         loop {
             ticks.tick().await;
+            // What was told of one that does not run any more is not true of the next one of its name.
+            told.retain(|name, _| self.entries().iter().any(|e| e.facts.name == *name && e.running.is_some()));
             let mut due = Vec::new();
             for entry in self.entries().iter_mut() {
                 if let Some(running) = &entry.running {
