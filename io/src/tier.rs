@@ -223,6 +223,15 @@ fn create_file_by(
     }
 }
 
+/// What an open file is, found by its path once more.
+fn hold_again(path: &Path, file: &File) -> Result<Held, TierError> {
+    let held = Held::of(path).map_err(failed("look at", path))?;
+    match held.is(file).map_err(failed("look at", path))? {
+        true => Ok(held),
+        false => Err(unusable(path, "somebody has put something else in its place")),
+    }
+}
+
 fn existing_length(path: &Path, file: &File, kind: FileKind) -> Result<u64, TierError> {
     let length = size_of(file, kind).map_err(failed("read the size of", path))?;
     let length = length - length % TIER_BLOCK_BYTES as u64;
@@ -247,7 +256,7 @@ pub struct MemoryTier {
     table_first: u32,
     table_blocks: u32,
     /// Carries the lock; the mapping holds the same description.
-    _file: File,
+    file: File,
 }
 
 impl MemoryTier {
@@ -309,7 +318,7 @@ impl MemoryTier {
     fn map(path: &Path, file: File, length: u64) -> Result<MemoryTier, TierError> {
         let mapping = Mapping::shared(&file, length as usize).map_err(failed("map", path))?;
         let mapping = Arc::new(mapping);
-        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, _file: file })
+        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, file })
     }
 
     /// Says where the descriptor table lies; needed before [`MemoryTier::describe`].
@@ -325,6 +334,11 @@ impl MemoryTier {
     /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its file by a descriptor of its own, which neither locks it nor keeps it from being locked.
+    pub fn hold(&self) -> Result<Held, TierError> {
+        hold_again(&self.path, &self.file)
     }
 
     /// Blocks of 4096 bytes that the tier has.
@@ -539,6 +553,11 @@ impl FlashTier {
     /// How the bytes reach the medium, and why not directly.
     pub fn access(&self) -> &Access {
         self.file.access()
+    }
+
+    /// Its file or device by a descriptor of its own, which neither locks it nor keeps it from being locked.
+    pub fn hold(&self) -> Result<Held, TierError> {
+        hold_again(self.path(), self.file.file())
     }
 
     /// The file or block device that it lies on.

@@ -287,12 +287,19 @@ impl Node {
     // --- volumes come ---
 
     /// `shard`: where clients wait for it.
-    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
+    async fn attach(
+        self: &Arc<Node>,
+        opened: Opened,
+        marker: Arc<MarkerFile>,
+        default: bool,
+        shard: Option<usize>,
+    ) -> Answer<Vec<String>> {
         let Opened {
             volume,
             mut record,
             facts,
-            marker_path,
+            first,
+            marker_path: _,
             image,
             preparation,
             journal_place,
@@ -309,7 +316,6 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
-        let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
         let draining = Arc::default();
         let running =
@@ -327,7 +333,7 @@ impl Node {
             Ok(()) => {
                 let before = record.clone();
                 record.tier.made = true;
-                self.save_both(before, &record, &running).await
+                self.save_both(before, &record, &running, first).await
             }
             Err(reason) => Err(reason),
         };
@@ -377,7 +383,13 @@ impl Node {
     }
 
     /// The record and a marker that is not clean: from now on writes may lie in the tier alone.
-    async fn save_both(self: &Arc<Node>, before: Record, record: &Record, running: &Running) -> Result<(), String> {
+    async fn save_both(
+        self: &Arc<Node>,
+        before: Record,
+        record: &Record,
+        running: &Running,
+        is_first: bool,
+    ) -> Result<(), String> {
         let Some(snapshot) = self.snapshot(running).await else {
             return Err("its data-path thread has ended; see the daemon's messages".to_owned());
         };
@@ -391,7 +403,7 @@ impl Node {
                 store.save(&record)?;
             }
             save_marker(&record, &running, &snapshot, Moment::Serving)?;
-            if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker) }
+            if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker, is_first) }
         };
         blocking(work).await
     }

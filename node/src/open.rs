@@ -83,6 +83,8 @@ pub struct Opened {
     pub record: Record,
     /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
+    /// It is being made: it has never served.
+    pub first: bool,
     /// Path of its marker.
     pub marker_path: PathBuf,
     /// The open backing, for its identity and for awaiting its lock.
@@ -256,7 +258,19 @@ pub fn open(
     let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
     // Whoever has wanted it somewhere says where.
     let memory_node = None;
-    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
+    Ok(Opened {
+        volume,
+        record,
+        facts,
+        first,
+        marker_path,
+        image,
+        preparation,
+        journal_place,
+        remarks,
+        memory_node,
+        waits,
+    })
 }
 
 /// Tries the backing's lock. It may be held by requests of our own former process, if there was one: these are awaited.
@@ -770,6 +784,8 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
         TierName::Flash => TierLayout::flash(blocks),
     };
     let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
+    let mut identity = [0; 8];
+    forebay_io::machine::random_bytes(&mut identity)?;
     refuse_foreign_tier(path, record)?;
     if is_own_place(store, record) {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
@@ -785,8 +801,6 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     };
     let mut name = [0u8; 64];
     name[..record.name.len()].copy_from_slice(record.name.as_bytes());
-    let mut identity = [0; 8];
-    forebay_io::machine::random_bytes(&mut identity)?;
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let superblock = Superblock {
         version: Version::Two,

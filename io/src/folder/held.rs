@@ -135,6 +135,18 @@ impl Held {
         self.folder.sync()
     }
 
+    /// Removes it durably, if its name is still its own; what has its name by now stays, and false comes back.
+    pub fn remove_own(&self) -> io::Result<bool> {
+        let there = match calls::stat_at(self.folder.fd.as_fd(), &self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            there => there?.identity,
+        };
+        if there != calls::stat_of(self.place.as_fd())?.identity {
+            return Ok(false);
+        }
+        self.remove().map(|()| true)
+    }
+
     /// Renames it durably within its folder, if its name is still its own.
     pub fn rename(&self, to: &OsStr) -> io::Result<()> {
         self.still_has_its_name()?;

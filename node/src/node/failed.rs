@@ -5,6 +5,7 @@ use crate::facts::VolumeFacts;
 use crate::failure::Failure;
 use crate::open::{FirstSteps, also_left};
 use forebay_api::record::Record;
+use std::sync::Arc;
 
 /// Said of a volume that could not be opened, behind the reason.
 const TRIED_AGAIN: &str = "; it is tried again by itself";
@@ -57,24 +58,31 @@ impl Node {
     }
 
     /// A volume that was opened for the first time and did not come to serve: takes back what was made of it, its marker before the tier
-    /// that it speaks of. `was_shown`: it stays in the list, where it was before.
-    pub(super) async fn take_back(&self, name: &str, steps: FirstSteps, was_shown: bool, failed: Failure) -> Failure {
+    /// that it speaks of. `was_shown`: it stays in the list, where it was before, as one that was never made.
+    pub(super) async fn take_back(
+        &self,
+        name: &str,
+        (steps, marker): (FirstSteps, Arc<MarkerFile>),
+        was_shown: bool,
+        failed: Failure,
+    ) -> Failure {
         let store = self.store.clone();
         let work = move || {
-            if let Some(record) = steps.unmake(&store)?
-                && let Some(marker) = MarkerFile::of(&store, record)
-            {
-                marker.remove(record.volume)?;
+            let unmade = steps.unmake(&store)?.cloned();
+            if let Some(record) = &unmade {
+                marker.put_back(record.volume)?;
             }
-            steps.take_back(&store)
+            steps.take_back(&store).map(|()| unmade)
         };
-        if let Err(why) = blocking(work).await {
-            let message = also_left(&failed.message, &why);
-            self.note_failed(name, &message);
-            return Failure { message, ..failed };
-        }
-        if !was_shown {
-            self.forget_without_record(name);
+        match blocking(work).await {
+            Err(why) => {
+                let message = also_left(&failed.message, &why);
+                self.note_failed(name, &message);
+                return Failure { message, ..failed };
+            }
+            Ok(_) if !was_shown => drop(self.forget_without_record(name)),
+            Ok(Some(unmade)) => self.show_failed(unmade, &failed.message),
+            Ok(None) => {}
         }
         failed
     }

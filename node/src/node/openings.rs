@@ -6,6 +6,7 @@
 //! - While a volume is being opened by a start nobody deletes it, and clients that may use it wait for it.
 //! - An opening that ends when the volumes are being stopped is given up, as if the daemon had been killed before.
 
+use super::markers::MarkerFile;
 use super::{Absence, Answer, Entry, Node, blocking, failure};
 use crate::allowed::NamedBy;
 use crate::facts::VolumeFacts;
@@ -124,10 +125,13 @@ impl Node {
         let memory_node = self.placement.memory_node(shard.unwrap_or_else(|| self.emptiest_shard(None)));
         match self.open_blocking(name, spec, memory_node, progress).await {
             Ok((opened, _)) if opened.waits.is_some() => Ok(self.attach_later(opened, default, reserved)),
-            Ok((opened, steps)) => match self.attach(opened, default, shard).await {
-                Err(failed) => Err(self.take_back(name, steps, was_shown, failed).await),
-                attached => attached,
-            },
+            Ok((opened, steps)) => {
+                let marker = MarkerFile::of_opened(&opened);
+                match self.attach(opened, marker.clone(), default, shard).await {
+                    Err(failed) => Err(self.take_back(name, (steps, marker), was_shown, failed).await),
+                    attached => attached,
+                }
+            }
             Err(message) => {
                 self.note_failed(name, &message);
                 failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
@@ -194,7 +198,10 @@ impl Node {
                 return;
             }
             let attached = match waited {
-                Ok(Some(opened)) => node.attach(opened, default, None).await,
+                Ok(Some(opened)) => {
+                    let marker = MarkerFile::of_opened(&opened);
+                    node.attach(opened, marker, default, None).await
+                }
                 Ok(None) => return,
                 Err(_) => {
                     let message = "the thread that waited for it panicked; this is a bug";
