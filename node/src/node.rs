@@ -298,7 +298,6 @@ impl Node {
             volume,
             mut record,
             facts,
-            first,
             marker_path: _,
             image,
             preparation,
@@ -333,7 +332,7 @@ impl Node {
             Ok(()) => {
                 let before = record.clone();
                 record.tier.made = true;
-                self.save_both(before, &record, &running, first).await
+                self.save_both(before, &record, &running).await
             }
             Err(reason) => Err(reason),
         };
@@ -383,13 +382,7 @@ impl Node {
     }
 
     /// The record and a marker that is not clean: from now on writes may lie in the tier alone.
-    async fn save_both(
-        self: &Arc<Node>,
-        before: Record,
-        record: &Record,
-        running: &Running,
-        is_first: bool,
-    ) -> Result<(), String> {
+    async fn save_both(self: &Arc<Node>, before: Record, record: &Record, running: &Running) -> Result<(), String> {
         let Some(snapshot) = self.snapshot(running).await else {
             return Err("its data-path thread has ended; see the daemon's messages".to_owned());
         };
@@ -403,7 +396,7 @@ impl Node {
                 store.save(&record)?;
             }
             save_marker(&record, &running, &snapshot, Moment::Serving)?;
-            if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker, is_first) }
+            if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker) }
         };
         blocking(work).await
     }

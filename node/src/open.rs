@@ -83,8 +83,6 @@ pub struct Opened {
     pub record: Record,
     /// What reports say of the volume while it is open.
     pub facts: VolumeFacts,
-    /// It is being made: it has never served.
-    pub first: bool,
     /// Path of its marker.
     pub marker_path: PathBuf,
     /// The open backing, for its identity and for awaiting its lock.
@@ -258,19 +256,7 @@ pub fn open(
     let volume = OpenVolume { config, arena, tier, backing: Some(backing), journal: made, replay_due };
     // Whoever has wanted it somewhere says where.
     let memory_node = None;
-    Ok(Opened {
-        volume,
-        record,
-        facts,
-        first,
-        marker_path,
-        image,
-        preparation,
-        journal_place,
-        remarks,
-        memory_node,
-        waits,
-    })
+    Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
 }
 
 /// Tries the backing's lock. It may be held by requests of our own former process, if there was one: these are awaited.

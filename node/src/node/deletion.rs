@@ -43,10 +43,7 @@ impl Node {
             return failure(FailureKind::Invalid, format!("volume {name}: {message}"));
         }
         let discard_dirty = given_up.is_some();
-        self.refuse_while_opened(name, OPENING_WAIT).await?;
-        let _admin = self.admin.lock().await;
-        // No start begins to open it while that is held.
-        self.refuse_while_opened(name, Duration::ZERO).await?;
+        let _admin = self.admin_of_unopened(name, OPENING_WAIT).await?;
         if self.forget_without_record(name) {
             return Ok(());
         }
@@ -61,13 +58,11 @@ impl Node {
         let mut displaced = None;
         match &running {
             None if record.tier.made && !discard_dirty => {
-                return failure(
-                    FailureKind::Conflict,
-                    format!(
-                        "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
-                         drain it, or give them up with --discard-dirty"
-                    ),
+                let message = format!(
+                    "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
+                     drain it, or give them up with --discard-dirty"
                 );
+                return failure(FailureKind::Conflict, message);
             }
             None => self.directory.set_aside(name),
             Some(running) => {
@@ -92,14 +87,7 @@ impl Node {
             say_journal_stays(name, path);
         }
         let store = self.store.clone();
-        let marker = match running {
-            Some(running) => {
-                let marker = running.marker.clone();
-                close_files(name, running).await;
-                Some(marker)
-            }
-            None => MarkerFile::of(&store, &record).map(Arc::new),
-        };
+        let marker = close_all(&store, &record, running).await;
         match blocking(move || forget(&store, &record, marker.as_deref(), displaced.is_some())).await {
             Ok(()) => {
                 self.directory.remove(name);
@@ -169,6 +157,14 @@ impl Node {
 fn say_journal_stays(name: &str, path: &Path) {
     let path = path.display();
     log::say!(Notice, volume(name), "its journal {path} stays, for its image; remove it if that is gone for good");
+}
+
+/// Closes what is open of the files of a volume that runs no more, if it ran. Its marker.
+async fn close_all(store: &Store, record: &Record, running: Option<Running>) -> Option<Arc<MarkerFile>> {
+    let Some(running) = running else { return MarkerFile::of(store, record).map(Arc::new) };
+    let marker = running.marker.clone();
+    close_files(&record.name, running).await;
+    Some(marker)
 }
 
 /// Removes what is left of a volume that is closed. In this order a kill in between leaves what is known for what it is,

@@ -56,6 +56,8 @@ pub(super) struct MarkerFile {
     problem: Mutex<Option<String>>,
     /// The marker of another volume in whose place the first one of this opening was put.
     stood: Mutex<Option<Marker>>,
+    /// The volume is being made, and is not one that has lost its tier.
+    is_first: bool,
 }
 
 /// How far the marker of a volume is.
@@ -72,12 +74,12 @@ impl MarkerFile {
     pub(super) fn new(path: PathBuf) -> MarkerFile {
         let (is_followed, is_owed) = (AtomicBool::new(false), AtomicBool::new(false));
         let (progress, problem, stood) = (Mutex::new(Progress::Before), Mutex::new(None), Mutex::new(None));
-        MarkerFile { path, progress, is_followed, is_owed, problem, stood }
+        MarkerFile { path, progress, is_followed, is_owed, problem, stood, is_first: false }
     }
 
-    /// The marker of a volume that was opened.
-    pub(super) fn of_opened(opened: &Opened) -> Arc<MarkerFile> {
-        Arc::new(MarkerFile::new(opened.marker_path.clone()))
+    /// The marker of a volume that was opened; `is_first`: it is being made.
+    pub(super) fn of_opened(opened: &Opened, is_first: bool) -> Arc<MarkerFile> {
+        Arc::new(MarkerFile { is_first, ..MarkerFile::new(opened.marker_path.clone()) })
     }
 
     /// The marker of a volume that does not run; none: its backing's spec cannot be read.
@@ -360,13 +362,12 @@ fn follow(record: Record, running: Running, snapshot: Snapshot) -> bool {
 }
 
 /// Records that a volume serves, after its marker. Where that fails of one that never did, the marker goes again, if it is still recorded
-/// so: the next start is not to look for writes that nobody has made. `is_first`: it is being made, and not one that has lost its tier.
+/// so: the next start is not to look for writes that nobody has made.
 pub(super) fn record_as_made(
     store: &Store,
     before: &Record,
     record: &Record,
     marker: &MarkerFile,
-    is_first: bool,
 ) -> anyhow::Result<()> {
     if before.tier.made {
         return store.save(record);
@@ -374,7 +375,7 @@ pub(super) fn record_as_made(
     let Err(error) = store.change(before, record) else { return Ok(()) };
     if store.load(&record.name).is_ok_and(|there| there.is_none_or(|there| !there.tier.made)) {
         // Where it stays, the next start refuses, and says what it misses.
-        let _ = match is_first {
+        let _ = match marker.is_first {
             true => marker.put_back(record.volume),
             false => marker.remove(record.volume),
         };

@@ -126,7 +126,7 @@ impl Node {
         match self.open_blocking(name, spec, memory_node, progress).await {
             Ok((opened, _)) if opened.waits.is_some() => Ok(self.attach_later(opened, default, reserved)),
             Ok((opened, steps)) => {
-                let marker = MarkerFile::of_opened(&opened);
+                let marker = MarkerFile::of_opened(&opened, steps.has_begun());
                 match self.attach(opened, marker.clone(), default, shard).await {
                     Err(failed) => Err(self.take_back(name, (steps, marker), was_shown, failed).await),
                     attached => attached,
@@ -199,7 +199,7 @@ impl Node {
             }
             let attached = match waited {
                 Ok(Some(opened)) => {
-                    let marker = MarkerFile::of_opened(&opened);
+                    let marker = MarkerFile::of_opened(&opened, false);
                     node.attach(opened, marker, default, None).await
                 }
                 Ok(None) => return,
@@ -318,10 +318,17 @@ impl Node {
         self.until_not_opened(None, time).await;
     }
 
-    /// Refuses a volume that goes on being opened by a start.
-    pub(super) async fn refuse_while_opened(&self, name: &str, time: Duration) -> Answer<()> {
-        if self.until_not_opened(Some(name), time).await {
-            return Ok(());
+    /// Keeps volumes from coming and going, when no start is opening this one: refused where that takes longer than so long.
+    pub(super) async fn admin_of_unopened(
+        &self,
+        name: &str,
+        time: Duration,
+    ) -> Answer<tokio::sync::MutexGuard<'_, ()>> {
+        let is_over = self.until_not_opened(Some(name), time).await;
+        let admin = self.admin.lock().await;
+        // No start begins to open it while that is held.
+        if is_over && self.until_not_opened(Some(name), Duration::ZERO).await {
+            return Ok(admin);
         }
         let message =
             format!("volume {name} is being opened; ask again when that has ended, as `forebay volume show` tells");

@@ -383,7 +383,7 @@ impl Node {
                 return failure(FailureKind::Failed, message);
             }
         };
-        let marker = MarkerFile::of_opened(&opened);
+        let marker = MarkerFile::of_opened(&opened, false);
         self.attach(opened, marker, false, Some(former.shard)).await?;
         Ok(self.running(&name)?.key)
     }

@@ -34,6 +34,11 @@ impl FirstSteps {
         FirstSteps { before, recorded: None, tier: None, journal: None }
     }
 
+    /// The volume is being made: it was recorded as one that has never served.
+    pub fn has_begun(&self) -> bool {
+        self.recorded.is_some()
+    }
+
     /// Records the volume; `first`: it has never served.
     pub(super) fn save(&mut self, store: &Store, record: &Record, first: bool) -> Result<()> {
         // Of a writing that has failed nobody knows what it has left.
