@@ -20,7 +20,8 @@
 //!   [`security`]). What a peer sends costs its own link only.
 //! - Nothing here blocks, waits or keeps a clock: the shard that owns the link calls it.
 //!
-//! Of two nodes the one whose name sorts first calls, so that no two channels cross.
+//! Of two nodes the one whose name sorts first calls, so that no two channels cross. Where the other node has other addresses than
+//! before, [`follow`] says what becomes of its channels.
 //!
 //! Left to others: what messages mean and when they are sent again (core), which addresses there are (node).
 
@@ -28,11 +29,13 @@ mod compress;
 mod compression_policy;
 mod connection;
 mod failure;
+mod follow;
 mod forward;
 mod greeting;
 mod inflight;
 mod multipath;
 mod pace;
+mod pairs;
 mod place;
 mod schedule;
 mod security;
@@ -55,6 +58,7 @@ use crate::socket::{Moved, VECTORS_MAX, vector};
 use compress::Packer;
 use compression_policy::CompressionPolicy;
 use connection::{Connection, Desk};
+use follow::Standing;
 use forebay_core::cluster::NodeId;
 use forebay_core::message::{Envelope, LogMessage, Message, OwnershipMessage};
 use forebay_core::types::{Duration, FrameId, Instant, Payload};
@@ -126,7 +130,7 @@ pub struct LinkConfig {
     pub peer_node: Option<NodeId>,
     /// Which of the links between the two: one for each shard that needs one.
     pub lane: u16,
-    /// Who calls needs them; at most [`CHANNELS_MAX`].
+    /// Where the other one is said to be: who calls needs them, and who is called forgets by them; at most [`CHANNELS_MAX`].
     pub pairs: Vec<AddressPair>,
     /// How its channels are protected.
     pub security: Security,
@@ -192,6 +196,13 @@ pub enum LinkEvent {
         /// Why it ended, or did not come about.
         why: Failure,
     },
+    /// A channel's address is the other node's no more: it was given up.
+    Left {
+        /// Index that it had; another pair may have it from now on.
+        channel: usize,
+        /// Address of the other end.
+        address: SocketAddr,
+    },
 }
 
 enum State {
@@ -203,6 +214,7 @@ enum State {
 
 struct Slot {
     pair: Option<AddressPair>,
+    standing: Standing,
     address: Option<SocketAddr>,
     state: State,
     since: Instant,
@@ -218,8 +230,8 @@ impl Slot {
     fn new(pair: Option<AddressPair>, now: Instant) -> Slot {
         let again_at = pair.map(|_| now);
         let (address, why, pause) = (pair.map(|pair| pair.peer), None, PAUSE_MIN);
-        let state = State::Down { again_at };
-        Slot { pair, address, state, since: now, why, pause, resent: 0, failures: 0, traffic: (0, 0) }
+        let (state, standing) = (State::Down { again_at }, Standing::Asked { instead: false });
+        Slot { pair, standing, address, state, since: now, why, pause, resent: 0, failures: 0, traffic: (0, 0) }
     }
 
     fn connection(&self) -> Option<&Connection> {
@@ -273,6 +285,10 @@ pub struct Link {
     unread: u32,
     /// There is more to give to channels.
     unsent: bool,
+    /// When new pairs were called at once.
+    new_called_at: Option<Instant>,
+    /// A place has become free, which a pair may wait for.
+    is_to_rearrange: bool,
 }
 
 impl Link {
@@ -301,6 +317,8 @@ impl Link {
             events: VecDeque::new(),
             unread: 0,
             unsent: false,
+            new_called_at: None,
+            is_to_rearrange: false,
         })
     }
 
@@ -414,11 +432,12 @@ impl Link {
 
     /// When [`Link::timers`] has something to do.
     pub fn deadline(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(Slot::deadline).min()
+        self.slots.iter().filter_map(Slot::deadline).chain(self.follow_deadline()).min()
     }
 
     /// Does what is due by now: begins calls, ends channels that got nowhere, and sends overdue messages by others.
     pub fn timers(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, now: Instant) {
+        self.follow(reactor, receiver, now);
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             if slot.deadline().is_none_or(|deadline| deadline > now) {
@@ -745,7 +764,7 @@ impl Link {
         self.on_session(reactor, receiver, &hello, now);
         // The other side would not begin it anew if it still had the old one.
         self.take_down(reactor, receiver, index, Failure::Replaced, now);
-        self.slots[index].address = Some(address);
+        (self.slots[index].address, self.slots[index].standing) = (Some(address), Standing::Asked { instead: false });
         self.begin(reactor, receiver, channel, index, now);
         Ok(())
     }
@@ -836,9 +855,10 @@ impl Link {
         let again_at = slot.pair.map(|_| now + pause);
         self.take_down(reactor, receiver, index, why, now);
         self.slots[index].state = State::Down { again_at };
+        self.leave_unless_needed(reactor, receiver, index, was_up, now);
     }
 
-    /// Ends what there is of a channel. What it carried waits again.
+    /// Ends a channel, and says why. What it carried waits again.
     fn take_down(
         &mut self,
         reactor: &mut Reactor,
@@ -847,12 +867,40 @@ impl Link {
         why: Failure,
         now: Instant,
     ) {
-        let slot = &mut self.slots[index];
-        let state = std::mem::replace(&mut slot.state, State::Down { again_at: None });
-        // An error of `unwatch` would mean that the kernel has forgotten the socket already.
-        match state {
+        if let State::Down { .. } = self.slots[index].state {
+            self.slots[index].state = State::Down { again_at: None };
             // What did not come about is told once for each reason.
-            State::Down { .. } if slot.why.as_ref() == Some(&why) || why == Failure::Replaced => return,
+            if self.slots[index].why.as_ref() == Some(&why) || why == Failure::Replaced {
+                return;
+            }
+        }
+        let word = match &why {
+            Failure::Malformed(_) => Some(Rejection::Malformed),
+            Failure::Refused(why) => Some(*why),
+            Failure::Connect(_)
+            | Failure::TooSlow
+            | Failure::NotTls
+            | Failure::NotPlain
+            | Failure::Tls(_)
+            | Failure::RefusedByPeer(_)
+            | Failure::HungUp
+            | Failure::Socket(_)
+            | Failure::NoProgress
+            | Failure::Replaced
+            | Failure::Crowded => None,
+        };
+        self.end_state(reactor, receiver, index, word);
+        let slot = &mut self.slots[index];
+        slot.failures += 1;
+        (slot.since, slot.why) = (now, Some(why.clone()));
+        self.events.push_back(LinkEvent::Down { channel: index, why });
+    }
+
+    /// Ends what there is of a channel, with a last word to the other side.
+    fn end_state(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, index: usize, word: Option<Rejection>) {
+        let slot = &mut self.slots[index];
+        // An error of `unwatch` would mean that the kernel has forgotten the socket already.
+        match std::mem::replace(&mut slot.state, State::Down { again_at: None }) {
             State::Down { .. } => {}
             State::Calling { socket } => drop(reactor.unwatch(socket.as_raw_fd())),
             State::Greeting { channel, .. } => drop(reactor.unwatch(channel.socket().as_raw_fd())),
@@ -860,29 +908,11 @@ impl Link {
                 let _ = reactor.unwatch(live.channel().socket().as_raw_fd());
                 let (sent, received) = live.traffic();
                 slot.traffic = (slot.traffic.0 + sent, slot.traffic.1 + received);
-                let word = match &why {
-                    Failure::Malformed(_) => Some(Rejection::Malformed),
-                    Failure::Refused(why) => Some(*why),
-                    Failure::Connect(_)
-                    | Failure::TooSlow
-                    | Failure::NotTls
-                    | Failure::NotPlain
-                    | Failure::Tls(_)
-                    | Failure::RefusedByPeer(_)
-                    | Failure::HungUp
-                    | Failure::Socket(_)
-                    | Failure::NoProgress
-                    | Failure::Replaced
-                    | Failure::Crowded => None,
-                };
                 live.close(receiver, word);
                 self.outbox.channel_lost(index);
             }
         }
         self.unread &= !(1 << index);
-        slot.failures += 1;
-        (slot.since, slot.why) = (now, Some(why.clone()));
-        self.events.push_back(LinkEvent::Down { channel: index, why });
     }
 
     /// Where no channel is left, nothing is kept for one: the volume's stream knows better what is needed then.

@@ -3,6 +3,7 @@
 use super::compression_policy::CompressionStatus;
 use super::connection::Counts;
 use super::failure::Failure;
+use super::follow::Standing;
 use super::multipath::is_multipath;
 use super::{AddressPair, Link, Slot, State};
 use forebay_core::types::{Duration, Instant};
@@ -97,7 +98,7 @@ impl Link {
     pub fn status(&self) -> LinkStatus {
         LinkStatus {
             peer: self.peer().clone(),
-            channels: self.slots.iter().map(Slot::status).collect(),
+            channels: self.slots.iter().filter(|slot| slot.standing != Standing::Vacant).map(Slot::status).collect(),
             open_bytes: self.outbox.bytes(),
             waiting_bytes: self.outbox.backlog(),
             given_up: self.given_up,

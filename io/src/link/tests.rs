@@ -1,5 +1,6 @@
 //! Two ends of a link in one thread, over loopback, in both modes of the reactor.
 
+mod follow;
 mod forward;
 mod hostile;
 mod path;

@@ -243,9 +243,19 @@ pub struct LinkShown {
 
 struct Peer {
     node: NodeId,
+    /// As the registry has them.
     pairs: Vec<AddressPair>,
+    /// As it had them before, of addresses by which the link worked when they were replaced.
+    former: Vec<AddressPair>,
     link: Link,
     was_up: bool,
+}
+
+impl Peer {
+    /// Where it is called by who forwards to it.
+    fn ways(&self) -> impl Iterator<Item = &AddressPair> {
+        self.pairs.iter().chain(&self.former)
+    }
 }
 
 /// A backing, and what is to be set when it is of no use any more.

@@ -54,7 +54,7 @@ impl Stand {
     fn down(&self) -> Option<Failure> {
         self.beta.events.iter().rev().find_map(|event| match event {
             LinkEvent::Down { why, .. } => Some(why.clone()),
-            LinkEvent::Up { .. } | LinkEvent::Interrupted => None,
+            LinkEvent::Up { .. } | LinkEvent::Left { .. } | LinkEvent::Interrupted => None,
         })
     }
 }
@@ -159,7 +159,7 @@ fn expect_refusal(alpha: Security, beta: Security, ours: &dyn Fn(&Failure) -> bo
     let told = stand.turned_away.iter().map(|away| away.why.clone());
     let downs = stand.alpha.events.iter().map(|event| match event {
         LinkEvent::Down { why, .. } => why.clone(),
-        LinkEvent::Up { .. } | LinkEvent::Interrupted => panic!("let in"),
+        LinkEvent::Up { .. } | LinkEvent::Left { .. } | LinkEvent::Interrupted => panic!("let in"),
     });
     let all: Vec<Failure> = told.chain(downs).collect();
     assert!(all.iter().any(ours), "{all:?}");

@@ -79,7 +79,7 @@ impl Driver {
         let Some(replica) = self.replicas.in_hand(volume) else { return };
         let same_peer = |who: &forward::Who| match (who, peer) {
             (forward::Who::There { node, name, pairs }, Some(peer)) => {
-                *node == peer.node && name == peer.link.peer() && *pairs == peer.pairs
+                *node == peer.node && name == peer.link.peer() && pairs.iter().eq(peer.ways())
             }
             (forward::Who::Nobody, None) => true,
             (forward::Who::There { .. } | forward::Who::Nobody | forward::Who::Here(_), _) => false,
@@ -94,7 +94,7 @@ impl Driver {
             (_, _) if (told.term, told.size_bytes) == (term, size_bytes) && same_peer(&told.who) => return,
             (_, _) => {
                 let there = |peer: &Peer| {
-                    let (node, name, pairs) = (peer.node, peer.link.peer().clone(), peer.pairs.clone());
+                    let (node, name, pairs) = (peer.node, peer.link.peer().clone(), peer.ways().copied().collect());
                     forward::Who::There { node, name, pairs }
                 };
                 forward::Route { term, who: peer.map_or(forward::Who::Nobody, there), size_bytes }

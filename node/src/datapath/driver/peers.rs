@@ -3,6 +3,8 @@
 //! Who is registered is what the coordinator says, which whoever can write there may change as often as he likes. So a link is there for who is
 //! registered now, is named by a record of a volume that is known here, or has shown who it is and is linked; it goes with the last of these
 //! reasons, and there are at most [`PEERS_MAX`]. Two entries with one number, or one name, are two peers until one of them has shown who it is.
+//!
+//! Addresses are followed by the link itself, which keeps what works ([`Link::set_pairs`]). An entry without an address says nothing of them.
 
 use super::{Desk, Desks, Driver, LINK, LINK_BYTES_MAX, Peer, PeerNode};
 use crate::log;
@@ -24,18 +26,13 @@ const PLACES: u32 = 1 << 28;
 struct Had<'a> {
     node: NodeId,
     name: &'a NodeName,
-    pairs: &'a [AddressPair],
     up: bool,
 }
 
 /// Which peers stay, and which of those that are registered are new. `recorded`: nodes that a record names.
 fn choose(had: &[Had<'_>], listed: &[PeerNode], recorded: &BTreeSet<NodeId>) -> (Vec<bool>, Vec<usize>) {
-    let is_listed = |peer: &Had<'_>| {
-        let same = |entry: &&PeerNode| entry.node == peer.node && entry.name == *peer.name;
-        // One that is called elsewhere by now is begun anew, unless it is reached where it is.
-        listed.iter().find(same).map(|entry| entry.pairs == peer.pairs)
-    };
-    let mut stays: Vec<bool> = had.iter().map(|peer| peer.up || is_listed(peer) == Some(true)).collect();
+    let is_listed = |peer: &Had<'_>| listed.iter().any(|entry| entry.node == peer.node && entry.name == *peer.name);
+    let mut stays: Vec<bool> = had.iter().map(|peer| peer.up || is_listed(peer)).collect();
     let mut reached: BTreeSet<NodeId> = listed.iter().map(|entry| entry.node).collect();
     reached.extend(had.iter().zip(&stays).filter(|(_, stays)| **stays).map(|(peer, _)| peer.node));
     // A member whose entry somebody has taken away is called where it was.
@@ -66,6 +63,13 @@ fn choose(had: &[Had<'_>], listed: &[PeerNode], recorded: &BTreeSet<NodeId>) -> 
         }
     }
     (stays, new)
+}
+
+/// Pairs that are not among `new` and by whose addresses the link works now: who forwards may need them until the new ones do.
+fn still_reached(peer: &Peer, new: &[AddressPair]) -> Vec<AddressPair> {
+    let before = peer.pairs.iter().chain(&peer.former);
+    let kept = before.filter(|pair| !new.contains(pair) && peer.link.reaches(pair.peer.ip()));
+    kept.take(CHANNELS_MAX).copied().collect()
 }
 
 impl Driver {
@@ -102,12 +106,15 @@ impl Driver {
         let had: Vec<Had<'_>> = self
             .peers
             .iter()
-            .map(|peer| Had { node: peer.node, name: peer.link.peer(), pairs: &peer.pairs, up: peer.link.is_up() })
+            .map(|peer| Had { node: peer.node, name: peer.link.peer(), up: peer.link.is_up() })
             .collect();
         let (stays, new) = choose(&had, &listed, &recorded);
         let before: BTreeSet<NodeId> = self.peers.iter().map(|peer| peer.node).collect();
         for at in (0..stays.len()).rev().filter(|at| !stays[*at]) {
             self.end_peer(desks, at);
+        }
+        for at in 0..self.peers.len() {
+            self.follow_peer(desks, at, &listed);
         }
         for at in new {
             self.begin_peer(desks, listed[at].clone());
@@ -149,11 +156,29 @@ impl Driver {
             Ok(link) => link,
             Err(why) => return log::say!(Warning, "there is no link to {name}: {why}"),
         };
-        self.peers.push(Peer { node, pairs, link, was_up: false });
+        self.peers.push(Peer { node, pairs, former: Vec::new(), link, was_up: false });
         if !self.is_linked(node) {
             for replica in self.replicas.all_mut() {
                 replica.ownership.handle(desks.now, ownership::Event::Link(node, false));
             }
+        }
+    }
+
+    /// Where the peer is said to be now.
+    fn follow_peer(&mut self, desks: &mut Desks<'_>, at: usize, listed: &[PeerNode]) {
+        let peer = &mut self.peers[at];
+        let is_it = |entry: &&PeerNode| entry.node == peer.node && entry.name == *peer.link.peer();
+        let Some(entry) = listed.iter().find(is_it) else { return };
+        if entry.pairs.is_empty() || entry.pairs == peer.pairs {
+            return;
+        }
+        let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+        match peer.link.set_pairs(desks.reactor, &mut desk, entry.pairs.clone(), desks.now) {
+            Ok(()) => {
+                peer.former = still_reached(peer, &entry.pairs);
+                peer.pairs.clone_from(&entry.pairs);
+            }
+            Err(why) => log::say!(Warning, "the link to {} stays as it is: {why}", peer.link.peer()),
         }
     }
 
@@ -206,6 +231,11 @@ impl Driver {
                     log::say!(Notice, "link to {}: the channel with {address} is up", self.peers[at].link.peer());
                 }
                 LinkEvent::Down { why, .. } => log::say!(Error, "link to {}: {why}", self.peers[at].link.peer()),
+                LinkEvent::Left { address, .. } => log::say!(
+                    Notice,
+                    "link to {}: its channel with {address} is given up, because that is its address no more",
+                    self.peers[at].link.peer()
+                ),
             }
         }
         while let Some(token) = self.peers[at].link.take_released() {
@@ -241,10 +271,8 @@ mod tests {
     fn after(had: &[(PeerNode, bool)], listed: &[PeerNode], recorded: &[u64]) -> Vec<String> {
         let as_had = |(peer, up): &'_ (PeerNode, bool)| (peer.clone(), *up);
         let owned: Vec<(PeerNode, bool)> = had.iter().map(as_had).collect();
-        let had: Vec<Had<'_>> = owned
-            .iter()
-            .map(|(peer, up)| Had { node: peer.node, name: &peer.name, pairs: &peer.pairs, up: *up })
-            .collect();
+        let had: Vec<Had<'_>> =
+            owned.iter().map(|(peer, up)| Had { node: peer.node, name: &peer.name, up: *up }).collect();
         let recorded = recorded.iter().map(|node| NodeId(*node)).collect();
         let (stays, new) = choose(&had, listed, &recorded);
         let kept = owned.iter().zip(stays).filter(|(_, stays)| *stays).map(|((peer, _), _)| peer);
@@ -275,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_does_not_answer_is_called_where_it_is_registered_now() {
+    fn a_peer_with_other_addresses_is_the_same_one() {
         let mut moved = entry("beta", 2);
         moved.pairs[0].peer.set_port(9);
         for up in [true, false] {
             let had = entry("beta", 2);
-            let seen = Had { node: had.node, name: &had.name, pairs: &had.pairs, up };
+            let seen = Had { node: had.node, name: &had.name, up };
             let (stays, new) = choose(&[seen], std::slice::from_ref(&moved), &BTreeSet::from([NodeId(2)]));
-            assert_eq!((stays[0], new.is_empty()), (up, up));
+            assert_eq!((stays[0], new.is_empty()), (true, true), "its link follows");
         }
     }
 

@@ -91,6 +91,17 @@ pub enum Who {
     },
 }
 
+impl Who {
+    fn is_same_as(&self, other: &Who) -> bool {
+        match (self, other) {
+            (Who::There { node, name, .. }, Who::There { node: other_node, name: other_name, .. }) => {
+                (node, name) == (other_node, other_name)
+            }
+            (Who::Nobody | Who::Here(_) | Who::There { .. }, _) => self == other,
+        }
+    }
+}
+
 /// The way to the owner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Route {
@@ -479,7 +490,8 @@ impl Forwarder {
     fn set_route(&mut self, id: VolumeId, route: Route, now: Instant) {
         let Some(&index) = self.by_id.get(&id) else { return };
         let Some(volume) = self.volumes[index].as_mut() else { return };
-        let same_owner = (volume.route.term, &volume.route.who) == (route.term, &route.who);
+        // By other addresses it is the same one: a connection that works stays, and the next call goes there.
+        let same_owner = volume.route.term == route.term && volume.route.who.is_same_as(&route.who);
         volume.size_bytes = volume.size_bytes.max(route.size_bytes);
         volume.route = route;
         if same_owner {

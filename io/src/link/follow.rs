@@ -1,0 +1,207 @@
+//! A link follows the addresses that the other node is said to have, without an end of what works.
+//!
+//! ```text
+//! asked for --(others are asked for)--> leaving --(it ends in vain for a while, or another one has come)--> vacant
+//!     ^                                    |                                                                  |
+//!     +-------(it is asked for again)------+                   a pair that waits for a place  <---------------+
+//! ```
+//!
+//! Who calls decides: [`pairs`]. Who is called knows of a channel only where it comes from, and of that no more than the
+//! address: a channel from an address that the other node is no longer said to have is shown as long as it is there, and is
+//! forgotten when it ends.
+//!
+//! Bounds: addresses are what the coordinator says, which whoever can write there may change as often as he likes. However
+//! often that is, new ones are called at once only [`CHANGES_APART`] after the last ones that were; they are at most
+//! [`CHANNELS_MAX`](super::CHANNELS_MAX), and nobody is let in who does not show who he is.
+
+use super::pairs::{self, Fate, Seat};
+use super::{AddressPair, CHANNELS_MAX, Link, LinkEvent, NoLink, Receiver, Slot, State};
+use crate::reactor::Reactor;
+use forebay_core::types::{Duration, Instant};
+use std::net::IpAddr;
+
+/// A pair that was begun instead of others has worked for so long before one of these is ended.
+const SETTLED: Duration = Duration::from_secs(2);
+/// One that is asked for no more and has worked is called again for so long: who says so may be wrong, and soon be put right.
+const TRIED_ON: Duration = Duration::from_secs(5);
+/// Between two sets of new pairs that are called at once.
+const CHANGES_APART: Duration = Duration::from_secs(1);
+
+/// Whether a channel's pair is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// It is, or nobody knows otherwise.
+    Asked {
+        /// It was begun instead of others, and none of these was ended for it.
+        instead: bool,
+    },
+    /// Not any more.
+    Leaving {
+        /// It has worked and is called again until then; none: it works.
+        until: Option<Instant>,
+    },
+    /// Nobody has this place.
+    Vacant,
+}
+
+impl Slot {
+    fn seat(&self, now: Instant) -> Seat {
+        let is_tried_on = matches!(self.standing, Standing::Leaving { until: Some(until) } if until > now);
+        let pair = self.pair.filter(|_| self.standing != Standing::Vacant);
+        Seat { pair, works: self.connection().is_some() || is_tried_on }
+    }
+
+    /// A working channel whose pair was begun instead of others.
+    fn has_come(&self) -> Option<(AddressPair, Instant)> {
+        let came = self.standing == Standing::Asked { instead: true } && self.connection().is_some();
+        self.pair.filter(|_| came).map(|pair| (pair, self.since + SETTLED))
+    }
+
+    fn is_leaving(&self) -> bool {
+        matches!(self.standing, Standing::Leaving { .. })
+    }
+}
+
+impl Link {
+    /// From now on the link is to be between these pairs of addresses, which are at most [`CHANNELS_MAX`]. What works goes on
+    /// until others do; what does not is given up, and what is new is called at once.
+    pub fn set_pairs(
+        &mut self,
+        reactor: &mut Reactor,
+        receiver: &mut dyn Receiver,
+        asked: Vec<AddressPair>,
+        now: Instant,
+    ) -> Result<(), NoLink> {
+        if asked.len() > CHANNELS_MAX {
+            return Err(NoLink::Pairs(asked.len()));
+        }
+        let former = std::mem::replace(&mut self.config.pairs, asked);
+        if self.calls() {
+            self.rearrange(reactor, receiver, now);
+            return Ok(());
+        }
+        let has = |pairs: &[AddressPair], ip: IpAddr| pairs.iter().any(|pair| pair.peer.ip() == ip);
+        for index in 0..self.slots.len() {
+            let Some(ip) = self.slots[index].address.map(|address| address.ip()) else { continue };
+            if has(&self.config.pairs, ip) {
+                self.slots[index].asked_again();
+            } else if has(&former, ip) && self.slots[index].connection().is_some() {
+                self.slots[index].standing = Standing::Leaving { until: None };
+            } else if has(&former, ip) {
+                self.vacate(reactor, receiver, index, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// A channel with this address of the other node is in use.
+    pub fn reaches(&self, ip: IpAddr) -> bool {
+        let used = |slot: &Slot| slot.connection().is_some() && slot.address.is_some_and(|address| address.ip() == ip);
+        self.slots.iter().any(used)
+    }
+
+    fn rearrange(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, now: Instant) {
+        self.is_to_rearrange = false;
+        let seats: Vec<Seat> = self.slots.iter().map(|slot| slot.seat(now)).collect();
+        let fates = pairs::arrange(&seats, &self.config.pairs);
+        let had_leaving = self.slots.iter().any(Slot::is_leaving);
+        let begin_at = self.new_called_at.map_or(now, |at| now.max(at + CHANGES_APART));
+        for (index, fate) in fates.into_iter().enumerate() {
+            match fate {
+                Fate::Stays if !had_leaving => self.slots[index].standing = Standing::Asked { instead: false },
+                Fate::Stays => self.slots[index].asked_again(),
+                Fate::Leaves if self.slots[index].is_leaving() => {}
+                Fate::Leaves => self.slots[index].standing = Standing::Leaving { until: None },
+                Fate::Ends => self.vacate(reactor, receiver, index, now),
+                Fate::Begins(pair) => {
+                    if index < self.slots.len() {
+                        self.vacate(reactor, receiver, index, now);
+                    } else {
+                        self.slots.push(Slot::new(None, now));
+                    }
+                    let state = State::Down { again_at: Some(begin_at) };
+                    let standing = Standing::Asked { instead: true };
+                    self.slots[index] = Slot { state, standing, ..Slot::new(Some(pair), now) };
+                    if begin_at == now {
+                        self.new_called_at = Some(now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// When [`Link::follow`] has something to do.
+    pub(super) fn follow_deadline(&self) -> Option<Instant> {
+        if self.is_to_rearrange {
+            return Some(Instant(0));
+        }
+        let leaves = self.slots.iter().any(|slot| slot.is_leaving() && slot.connection().is_some());
+        let settles = self.slots.iter().filter_map(Slot::has_come).map(|(_, at)| at).min();
+        settles.filter(|_| leaves)
+    }
+
+    /// Ends what has been followed by something that works, and gives places that have become free to who waits for one.
+    pub(super) fn follow(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, now: Instant) {
+        if self.follow_deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            let Some((came, _)) = self.slots[index].has_come().filter(|(_, at)| *at <= now) else { continue };
+            let leaving = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_leaving());
+            let leaving: Vec<(usize, AddressPair)> =
+                leaving.filter_map(|(at, slot)| slot.connection().and(slot.pair).map(|pair| (at, pair))).collect();
+            let Some(former) = pairs::former_of(came, &leaving) else { continue };
+            self.slots[index].standing = Standing::Asked { instead: false };
+            self.vacate(reactor, receiver, former, now);
+            self.is_to_rearrange = true;
+        }
+        if self.is_to_rearrange {
+            self.rearrange(reactor, receiver, now);
+        }
+    }
+
+    /// A channel has ended, or did not come about. Where its pair is leaving, it is given up, unless it has worked a moment ago
+    /// and nothing else does.
+    pub(super) fn leave_unless_needed(
+        &mut self,
+        reactor: &mut Reactor,
+        receiver: &mut dyn Receiver,
+        index: usize,
+        was_up: bool,
+        now: Instant,
+    ) {
+        let Standing::Leaving { until } = self.slots[index].standing else { return };
+        let until = if was_up { now + TRIED_ON } else { until.unwrap_or(now) };
+        if self.slots[index].pair.is_some() && until > now && !self.is_up() {
+            self.slots[index].standing = Standing::Leaving { until: Some(until) };
+            return;
+        }
+        self.vacate(reactor, receiver, index, now);
+        self.is_to_rearrange = self.calls();
+    }
+
+    /// Nobody has this place from now on; what is there ends.
+    fn vacate(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, index: usize, now: Instant) {
+        if self.slots[index].standing == Standing::Vacant {
+            return;
+        }
+        let was_up = self.slots[index].connection().is_some();
+        self.end_state(reactor, receiver, index, None);
+        let former = std::mem::replace(&mut self.slots[index], Slot::new(None, now));
+        self.slots[index].standing = Standing::Vacant;
+        // Of what nobody has heard of nothing is told.
+        let known = former.address.filter(|_| was_up || former.why.is_some());
+        self.events.extend(known.map(|address| LinkEvent::Left { channel: index, address }));
+        if was_up {
+            self.all_down();
+        }
+    }
+}
+
+impl Slot {
+    fn asked_again(&mut self) {
+        if self.standing != (Standing::Asked { instead: true }) {
+            self.standing = Standing::Asked { instead: false };
+        }
+    }
+}
