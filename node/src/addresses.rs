@@ -130,6 +130,11 @@ impl Addresses {
         own_address(client).is_some_and(|own| moving.values().any(|ip| *ip == own))
     }
 
+    /// Whether it is an address that moves, whoever has it now.
+    pub fn moves(&self, ip: IpAddr) -> bool {
+        self.moving.lock().expect("nobody panics while holding it").values().any(|moving| *moving == ip)
+    }
+
     /// Address by which clients reach a volume; none: it has none.
     pub fn ip_of(&self, volume: VolumeId) -> Option<IpAddr> {
         let report = self.report(volume)?;

@@ -285,6 +285,16 @@ impl Door {
         Ok(Door { listener, identity, security, token, visitors: Slab::new(), turned_away: 0, rests_until: None })
     }
 
+    /// Listens no more; who has not said yet who it is is sent away.
+    pub fn close(mut self, reactor: &mut Reactor) {
+        let keys: Vec<usize> = self.visitors.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            self.leave(reactor, key).channel.shut_down();
+        }
+        // It was watched since it was made.
+        let _ = reactor.unwatch(self.listener.as_raw_fd());
+    }
+
     /// As after a restart of the node.
     #[cfg(test)]
     pub(super) fn identity_changes(&mut self, identity: Arc<Identity>) {

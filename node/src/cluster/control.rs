@@ -91,7 +91,7 @@ pub struct Cluster {
     pub(super) coordinator: Coordinator,
     pub(super) place: Place,
     pub(super) name: NodeName,
-    pub(super) links: Vec<(IpAddr, Option<SocketAddr>)>,
+    pub(super) links: super::own_addresses::OwnLinks,
     /// By which clients reach the volumes that are served here.
     pub(super) addresses: Arc<Addresses>,
     pub(super) shard: ShardHandle,
@@ -583,7 +583,11 @@ impl Cluster {
             let peer = given.or_else(|| theirs.get(at).copied())?;
             Some(AddressPair { own: *own, peer })
         };
-        Some(PeerNode { node: entry.node(), name, pairs: self.links.iter().enumerate().filter_map(pair).collect() })
+        Some(PeerNode {
+            node: entry.node(),
+            name,
+            pairs: self.links.now().iter().enumerate().filter_map(pair).collect(),
+        })
     }
 
     /// Takes up what the cluster has now. False: it could not be read, and is soon looked at again.

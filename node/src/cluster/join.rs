@@ -9,6 +9,7 @@ use crate::log;
 use super::fencing::Fence;
 use super::link_diagnosis::LinkDiagnosis;
 use super::member::Place;
+use super::own_addresses::OwnLinks;
 use super::pins::Pins;
 use super::registration::Registration;
 use super::watchdog::OwnWatchdog;
@@ -42,10 +43,9 @@ use forebay_core::wire::{WIRE_VERSION, WIRE_VERSION_MIN};
 use forebay_host::identity;
 use forebay_host::proofs::Proofs;
 use forebay_host::seals::Seals;
-use forebay_io::link::{Identity, PeerTls, Security, listen};
+use forebay_io::link::{Identity, PeerTls, Security};
 use forebay_io::machine::random_bytes;
 use rustls::RootCertStore;
-use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration as Time;
@@ -85,9 +85,10 @@ impl Cluster {
         let coordinator = Coordinator::new(Keys::Etcd(Etcd::new(&etcd)?), words, Memory::open(store.dir())?);
         warn_of_way_to(&etcd);
         check_fences(fences, &name);
-        let doors = doors(&links, config)?;
+        let links = OwnLinks::new(&all.link, config, links);
+        let doors = links.doors()?;
         let mut entry = NodeEntry::new(name.clone(), node, host);
-        entry.addresses = doors.iter().map(|door| Ok(door.local_addr()?.to_string())).collect::<Result<_>>()?;
+        entry.addresses = links.announced();
         entry.fault_domain = FaultDomain::new(&config.fault_domain).map_err(anyhow::Error::msg)?;
         entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
 
@@ -135,12 +136,12 @@ impl Cluster {
             own_watchdog,
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
-            registration: Registration::new(entry.clone()),
+            registration: Registration::new(entry),
             admin: tokio::sync::Mutex::new(()),
             look_again: tokio::sync::Notify::new(),
             images: Default::default(),
         });
-        cluster.begin(all, asked, entry);
+        cluster.begin(all, asked);
         Ok(cluster)
     }
 
@@ -157,7 +158,7 @@ impl Cluster {
     }
 
     /// What this node does from now on, each in a task of its own.
-    fn begin(self: &Arc<Cluster>, all: &Config, asked: mpsc::UnboundedReceiver<Asked>, entry: NodeEntry) {
+    fn begin(self: &Arc<Cluster>, all: &Config, asked: mpsc::UnboundedReceiver<Asked>) {
         tokio::spawn(self.clone().serve_asked(asked));
         tokio::spawn(self.clone().watch());
         tokio::spawn(self.clone().watch_health());
@@ -167,8 +168,9 @@ impl Cluster {
         tokio::spawn(self.clone().evacuate_this_node());
         tokio::spawn(self.clone().prove_own_ends());
         tokio::spawn(self.clone().migrate_tiers());
+        tokio::spawn(self.clone().follow_own_addresses());
         if let Some(watchdog) = &all.watchdog {
-            tokio::spawn(self.clone().use_watchdog(watchdog.clone(), entry));
+            tokio::spawn(self.clone().use_watchdog(watchdog.clone()));
         }
     }
 }
@@ -241,27 +243,6 @@ fn timing(settings: &Settings) -> Result<Timing> {
         Ok(()) => Ok(timing),
         Err(why) => bail!("the cluster's settings cannot be used: {why}"),
     }
-}
-
-fn doors(links: &[(IpAddr, Option<SocketAddr>)], config: &ClusterConfig) -> Result<Vec<TcpListener>> {
-    let mut own: Vec<IpAddr> = Vec::new();
-    for (address, _) in links {
-        if !own.contains(address) {
-            own.push(*address);
-        }
-    }
-    let bind = |address: IpAddr| {
-        let port = config.port;
-        listen(SocketAddr::new(address, port), config.mptcp).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPROTONOSUPPORT | libc::ENOPROTOOPT | libc::EINVAL) if config.mptcp => anyhow::anyhow!(
-                "this kernel makes no Multipath TCP socket: {error}; leave out [cluster] mptcp, or see `sysctl net.mptcp.enabled`"
-            ),
-            Some(_) | None => anyhow::Error::from(error).context(format!(
-                "cannot listen for other nodes on {address}, port {port}; choose another one by [cluster] port"
-            )),
-        })
-    };
-    own.into_iter().map(bind).collect()
 }
 
 fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {

@@ -53,8 +53,17 @@ impl Registration {
         Registration { entry: Mutex::new(entry), tried: Mutex::new(None), former: Mutex::default() }
     }
 
-    pub(super) fn is_now(&self, entry: NodeEntry) {
-        *self.entry.lock().expect("nobody panics while holding it") = entry;
+    /// This node as it is to be registered.
+    pub(super) fn own(&self) -> NodeEntry {
+        self.entry.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// It is another one from now on, and whoever has changed it registers it.
+    pub(super) fn change(&self, change: impl FnOnce(&mut NodeEntry)) -> NodeEntry {
+        *self.tried.lock().expect("nobody panics while holding it") = Some(Instant::now());
+        let mut entry = self.entry.lock().expect("nobody panics while holding it");
+        change(&mut entry);
+        entry.clone()
     }
 
     /// The nodes that the coordinator shows, and, as long as it is known to have gone back and not settled, those that it had shown before:

@@ -52,7 +52,8 @@ fn resolve_links(links: &[LinkConfig], here: &Addresses) -> Result<Vec<(IpAddr, 
     Ok(resolved)
 }
 
-fn address_of(interface: &str, here: &Addresses) -> Result<IpAddr> {
+/// The address of an interface for links.
+pub(super) fn address_of(interface: &str, here: &Addresses) -> Result<IpAddr> {
     let of_link_alone = |address: &IpAddr| matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let own: Vec<IpAddr> = here.iter().filter(|(name, _)| name == interface).map(|(_, address)| *address).collect();
     let best = own.iter().find(|address| address.is_ipv4()).or(own.iter().find(|address| !of_link_alone(address)));

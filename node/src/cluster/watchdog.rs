@@ -11,7 +11,7 @@
 use super::control::Cluster;
 use super::fencing::Search;
 use crate::coordinator::Registered;
-use crate::coordinator::schema::{Definition, NodeEntry, WatchdogDefinition};
+use crate::coordinator::schema::{Definition, WatchdogDefinition};
 use crate::datapath::driver::{Late, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::log;
@@ -72,9 +72,9 @@ impl OwnWatchdog {
 
 impl Cluster {
     /// Arms it, has it fed, and announces it. What fails is said, and then nobody counts on it.
-    pub(super) async fn use_watchdog(self: Arc<Cluster>, config: WatchdogConfig, entry: NodeEntry) {
+    pub(super) async fn use_watchdog(self: Arc<Cluster>, config: WatchdogConfig) {
         let device = config.device.display();
-        match self.try_watchdog(&config, entry).await {
+        match self.try_watchdog(&config).await {
             Ok(words) => log::say!(
                 Notice,
                 "the watchdog {device} ({}) is armed: whatever outlives the lease of an owner here by {} dies with this \
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    async fn try_watchdog(&self, config: &WatchdogConfig, mut entry: NodeEntry) -> Result<WatchdogDefinition> {
+    async fn try_watchdog(&self, config: &WatchdogConfig) -> Result<WatchdogDefinition> {
         if !self.own_watchdog.former_has_ended.load(Ordering::Acquire) {
             self.await_former_process().await?;
             self.own_watchdog.former_has_ended.store(true, Ordering::Release);
@@ -122,8 +122,8 @@ impl Cluster {
             identity: Line::of(&looked.identity),
             resets_within_ms: feeding.resets_within().0.div_ceil(1_000_000),
         };
-        entry.watchdog = Some(words.clone());
-        self.announce(&entry).await?;
+        self.registration.change(|entry| entry.watchdog = Some(words.clone()));
+        self.announce().await?;
         Ok(words)
     }
 
@@ -139,10 +139,9 @@ impl Cluster {
         kept()
     }
 
-    async fn announce(&self, entry: &NodeEntry) -> Result<()> {
-        self.registration.is_now(entry.clone());
+    async fn announce(&self) -> Result<()> {
         loop {
-            match self.coordinator.register(entry).await {
+            match self.coordinator.register(&self.registration.own()).await {
                 Ok(Registered::Done) => return Ok(()),
                 Ok(Registered::NameTaken(_) | Registered::NumberTaken(_)) => {
                     bail!("this node's name or number is another one's now")

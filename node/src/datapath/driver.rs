@@ -49,7 +49,7 @@ use forebay_io::link::{
 use forebay_io::{Arena, Backing, Reactor, Tier, closing};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
@@ -101,6 +101,15 @@ pub struct PeerNode {
 pub enum ToDriver {
     /// The nodes that there are.
     Peers(Vec<PeerNode>),
+    /// This node has other addresses than before.
+    Doors {
+        /// Listeners at those that are new.
+        new: Vec<TcpListener>,
+        /// All that it has now: where it has others no more, nobody is let in.
+        own: Vec<IpAddr>,
+        /// Told whether all of the new ones can be used; if not, everything is as before.
+        answer: oneshot::Sender<std::io::Result<()>>,
+    },
     /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
     Begin {
         /// The volume's name, by which clients choose it.
@@ -798,6 +807,8 @@ impl Driver {
         let now = desks.now;
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
+            // Whoever asked may have gone.
+            ToDriver::Doors { new, own, answer } => drop(answer.send(self.set_doors(desks, new, &own))),
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
             ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains(&volume.0) => {
                 // It was deleted meanwhile.
