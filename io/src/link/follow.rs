@@ -6,9 +6,9 @@
 //!     +-------(it is asked for again)------+                   a pair that waits for a place  <---------------+
 //! ```
 //!
-//! Who calls decides: [`pairs`]. Who is called knows of a channel only where it comes from, and of that no more than the
-//! address: a channel from an address that the other node is no longer said to have is shown as long as it is there, and is
-//! forgotten when it ends.
+//! Who calls decides: [`pairs`]. Who is called knows of a channel only its two addresses, and neither which pair it is for nor
+//! the port behind which the other one can be called: a channel of which one end is said to have the address no longer is shown
+//! as long as it is there, and is forgotten when it ends.
 //!
 //! Bounds: addresses are what the coordinator says, which whoever can write there may change as often as he likes. However
 //! often that is, new ones are called at once only [`CHANGES_APART`] after the last ones that were; they are at most
@@ -80,14 +80,15 @@ impl Link {
             self.rearrange(reactor, receiver, now);
             return Ok(());
         }
-        let has = |pairs: &[AddressPair], ip: IpAddr| pairs.iter().any(|pair| pair.peer.ip() == ip);
         for index in 0..self.slots.len() {
-            let Some(ip) = self.slots[index].address.map(|address| address.ip()) else { continue };
-            if has(&self.config.pairs, ip) {
-                self.slots[index].asked_again();
-            } else if has(&former, ip) && self.slots[index].connection().is_some() {
-                self.slots[index].standing = Standing::Leaving { until: None };
-            } else if has(&former, ip) {
+            let slot = &mut self.slots[index];
+            let Some(address) = slot.address.filter(|_| slot.standing != Standing::Vacant) else { continue };
+            let ends = (slot.called_at, address.ip().to_canonical());
+            if pairs::has_ends(&self.config.pairs, ends) {
+                slot.asked_again();
+            } else if pairs::has_ends(&former, ends) && slot.connection().is_some() {
+                slot.standing = Standing::Leaving { until: None };
+            } else if pairs::has_ends(&former, ends) {
                 self.vacate(reactor, receiver, index, now);
             }
         }

@@ -51,6 +51,7 @@ pub use place::Place;
 pub use security::{PeerTls, Security};
 pub use status::{ChannelPhase, ChannelStatus, LinkStatus};
 
+use crate::address::own_address;
 use crate::buffers::Buffers;
 use crate::channel::Channel;
 use crate::reactor::{Interest, Reactor};
@@ -215,6 +216,8 @@ enum State {
 struct Slot {
     pair: Option<AddressPair>,
     standing: Standing,
+    /// Where the other one has called; none: this one calls.
+    called_at: Option<IpAddr>,
     address: Option<SocketAddr>,
     state: State,
     since: Instant,
@@ -231,7 +234,8 @@ impl Slot {
         let again_at = pair.map(|_| now);
         let (address, why, pause) = (pair.map(|pair| pair.peer), None, PAUSE_MIN);
         let (state, standing) = (State::Down { again_at }, Standing::Asked { instead: false });
-        Slot { pair, standing, address, state, since: now, why, pause, resent: 0, failures: 0, traffic: (0, 0) }
+        let (called_at, since, traffic) = (None, now, (0, 0));
+        Slot { pair, standing, called_at, address, state, since, why, pause, resent: 0, failures: 0, traffic }
     }
 
     fn connection(&self) -> Option<&Connection> {
@@ -764,7 +768,9 @@ impl Link {
         self.on_session(reactor, receiver, &hello, now);
         // The other side would not begin it anew if it still had the old one.
         self.take_down(reactor, receiver, index, Failure::Replaced, now);
-        (self.slots[index].address, self.slots[index].standing) = (Some(address), Standing::Asked { instead: false });
+        let slot = &mut self.slots[index];
+        (slot.address, slot.called_at) = (Some(address), own_address(channel.socket()));
+        slot.standing = Standing::Asked { instead: false };
         self.begin(reactor, receiver, channel, index, now);
         Ok(())
     }

@@ -9,6 +9,7 @@
 //!   asked for from it.
 
 use super::{AddressPair, CHANNELS_MAX};
+use std::net::IpAddr;
 
 /// A place for a channel, as it is now.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,13 @@ pub(super) fn arrange(seats: &[Seat], asked: &[AddressPair]) -> Vec<Fate> {
 pub(super) fn former_of(came: AddressPair, leaving: &[(usize, AddressPair)]) -> Option<usize> {
     let same = leaving.iter().find(|(_, pair)| pair.own == came.own);
     same.or(leaving.first()).map(|(index, _)| *index)
+}
+
+/// Whether a channel between these addresses, as who is called sees them, can be one of the pairs: each end is named by one. (Which
+/// goes with which is the business of who calls.) An end that is not known is no objection.
+pub(super) fn has_ends(pairs: &[AddressPair], (own, peer): (Option<IpAddr>, IpAddr)) -> bool {
+    let has_own = own.is_none_or(|own| pairs.iter().any(|pair| pair.own == own));
+    has_own && pairs.iter().any(|pair| pair.peer.ip() == peer)
 }
 
 #[cfg(test)]
@@ -166,6 +174,15 @@ mod tests {
                 seat.works = draw(3) > 0;
             }
         }
+    }
+
+    #[test]
+    fn a_channel_is_of_pairs_that_name_both_of_its_ends() {
+        let pairs = [pair(1, 1), pair(2, 2)];
+        let ends = |own: u8, peer: u8| (Some(IpAddr::from([10, 0, 0, own])), IpAddr::from([10, 0, 1, peer]));
+        assert!(has_ends(&pairs, ends(1, 1)) && has_ends(&pairs, ends(1, 2)));
+        assert!(!has_ends(&pairs, ends(9, 1)) && !has_ends(&pairs, ends(1, 9)) && !has_ends(&[], ends(1, 1)));
+        assert!(has_ends(&pairs, (None, IpAddr::from([10, 0, 1, 2]))));
     }
 
     #[test]

@@ -153,6 +153,12 @@ fn who_is_called_forgets_channels_from_addresses_that_are_no_more() {
     stand.until("it is forgotten", |stand| shown(&stand.beta) == set(&[1]) && stand.shown() == set(&[1]));
     stand.ask(&[stays, new]);
     stand.until("the new one", |stand| shown(&stand.beta) == set(&[1, 9]) && stand.beta.is_up(2));
+    // Its own address is another one, and who calls has replaced the channel.
+    let own_moved = AddressPair { own: own(8), ..new };
+    stand.is_moved(&[stays, own_moved]);
+    let Stand { reactor, beta, .. } = &mut stand;
+    beta.link.fail(reactor, &mut beta.sink, 1, Failure::NoProgress, clock::now());
+    assert_eq!(shown(&stand.beta), set(&[1]));
 }
 
 #[test]
