@@ -63,6 +63,8 @@ pub struct Cluster {
     environments: Vec<Vec<(String, OsString)>>,
     /// Where the calls of each daemon pass.
     calls: Vec<Option<CallGate>>,
+    /// Configs name the interfaces of the links, and not their addresses.
+    names_interfaces: bool,
 }
 
 /// Memory tiers lie in the daemons' tmpfs and outlive them. Those of a test that fails are kept, as its folder is.
@@ -151,6 +153,7 @@ impl Cluster {
             programs: vec![None; nodes],
             environments: vec![Vec::new(); nodes],
             calls: vec![None; nodes],
+            names_interfaces: false,
         };
         let disk = cluster.disk();
         std::fs::create_dir(&disk).unwrap_or_else(|e| panic!("make {}: {e}", disk.display()));
@@ -262,8 +265,14 @@ impl Cluster {
         self.disk().join("vm1.img")
     }
 
+    /// From its next start on each node names the interfaces of its links, and not their addresses.
+    pub fn name_interfaces(&mut self) {
+        self.names_interfaces = true;
+    }
+
     fn write_config(&self, node: usize) {
         let host = self.network.host(node);
+        let own = |link: u8| if self.names_interfaces { format!("link{link}") } else { host.address(link) };
         let text = format!(
             "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"{HTTP}\"\n\
              {}[cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
@@ -275,8 +284,8 @@ impl Cluster {
             self.folder.join(&format!("{}.identity.toml", NAMES[node])).display(),
             self.etcd.endpoints(),
             self.cluster_lines,
-            host.address(0),
-            host.address(1),
+            own(0),
+            own(1),
             self.tables[node],
         );
         let path = self.place(node, "node.toml");

@@ -113,6 +113,8 @@ pub struct Shape {
 pub struct Host {
     number: u8,
     links: u8,
+    /// The last part of its address on each link.
+    lasts: Vec<u8>,
     namespace: Namespace,
 }
 
@@ -121,7 +123,7 @@ impl Host {
     #[track_caller]
     pub fn address(&self, link: u8) -> String {
         assert!(link < self.links, "link {link} of {}", self.links);
-        format!("10.77.{link}.{}", self.number)
+        format!("10.77.{link}.{}", self.lasts[usize::from(link)])
     }
 
     /// The network namespace that its processes run in.
@@ -232,7 +234,8 @@ impl Network {
         let (silent, choked, deaf_to) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut network = Network { switch, hosts: Vec::new(), silent, choked, deaf_to };
         for number in 1..=hosts {
-            let host = Host { number, links, namespace: Namespace::new()? };
+            let lasts = vec![number; usize::from(links)];
+            let host = Host { number, links, lasts, namespace: Namespace::new()? };
             for link in 0..links {
                 network.plug_new_cable(&host, link)?;
             }
@@ -313,6 +316,21 @@ impl Network {
             namespace.tool("tc", &format!("qdisc add dev {device} root {queue}"))?;
         }
         Ok(())
+    }
+
+    /// A host's address on a link ends with this from now on. `beside`: its kernel has the former one as well.
+    #[track_caller]
+    pub fn readdress(&mut self, host: usize, link: u8, last: u8, beside: bool) {
+        let host = &mut self.hosts[host];
+        let former = host.address(link);
+        host.lasts[usize::from(link)] = last;
+        let words = format!("address add {}/24 dev link{link}", host.address(link));
+        host.namespace.tool("ip", &words).unwrap_or_else(|e| panic!("{e}"));
+        if !beside {
+            // With the first one of a subnet the others go, unless they are said to be promoted.
+            let both = [format!("address del {former}/24 dev link{link}"), words.replace(" add ", " replace ")];
+            both.iter().for_each(|words| drop(host.namespace.tool("ip", words).unwrap_or_else(|e| panic!("{e}"))));
+        }
     }
 
     /// Pulls a host's cable: its link loses the carrier.
