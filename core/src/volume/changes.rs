@@ -31,6 +31,9 @@ struct Proposal {
 /// while clients are served: what takes longer than this has begun to hang meanwhile, and no client is to wait for that.
 pub const HELD_MAX: Duration = Duration::from_secs(2);
 
+/// A log that is to be emptied is left with what the backing takes in so long, before requests are held.
+const EMPTIED_WITHIN: Duration = Duration::from_secs(1);
+
 /// The volume is about to change hands.
 #[derive(Clone, Copy, Debug)]
 struct Quiescing {
@@ -240,7 +243,8 @@ impl Volume {
     pub(super) fn quiet_timeout(&self) -> Option<Instant> {
         match self.replication.open_changes.quiescing?.stage {
             QuietStage::Holding { until } => Some(until),
-            QuietStage::Settling { .. } | QuietStage::Told => None,
+            QuietStage::Settling { .. } => self.without_room_until(HELD_MAX).filter(|at| *at > self.now),
+            QuietStage::Told => None,
         }
     }
 
@@ -251,9 +255,17 @@ impl Volume {
         else {
             return self.publish_quiet();
         };
-        if self.unrest(to, settling).is_none() {
-            self.hold_requests(to);
-            self.publish_quiet();
+        match self.unrest(to, settling) {
+            None => {
+                self.hold_requests(to);
+                self.publish_quiet();
+            }
+            // Destage rests meanwhile, so who waits for room waits for this.
+            Some(unrest) if self.without_room_until(HELD_MAX).is_some_and(|at| at <= self.now) => {
+                self.enter_quiet_stage(to, QuietStage::Told);
+                self.report(Report::NotQuiet(unrest));
+            }
+            Some(_) => {}
         }
     }
 
@@ -316,13 +328,18 @@ impl Volume {
             Some(Unrest::Answers)
         } else if to.is_some_and(|node| !has_all(node)) {
             Some(Unrest::Member)
-        } else if to.is_none() && !in_backing {
+        } else if to.is_none() && !(in_backing && self.drains_within(EMPTIED_WITHIN)) {
             Some(Unrest::Records)
         } else if !backing_settled {
             Some(Unrest::Backing)
         } else {
             None
         }
+    }
+
+    /// What is in the log goes to the backing in so long, at the speed that was measured.
+    fn drains_within(&self, time: Duration) -> bool {
+        self.index.is_empty() || self.drain_left().is_some_and(|left| left <= time)
     }
 
     /// What keeps it from being quiet for that member, or for nobody; none: it is quiet.

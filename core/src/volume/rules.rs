@@ -150,6 +150,8 @@ rules! {
     waits_on_for_backing,
     /// Liveness: a volume that is to become quiet for a member gives the backing nothing, whoever waits for that.
     quiesces_what_is_awaited,
+    /// T6: a proof that comes when the volume was told to be quiet has pins written again.
+    rewrites_when_quiet,
     /// Liveness: requests are held for a change of hands while what was under way before it is.
     holds_unsettled,
     /// Liveness: requests are held until the volume is quiet, however long that takes.

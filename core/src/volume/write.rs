@@ -55,7 +55,7 @@ pub(super) struct Writes {
     /// Requests that overlap a locked block.
     behind_locks: VecDeque<(RequestId, Request)>,
     admit_next: Instant,
-    /// Under a hold: since when the first of those that wait lacks room, which destage or compaction makes.
+    /// Under a hold, or before a change of hands: since when the first of those that wait lacks room, which destage or compaction makes.
     without_room: Option<Instant>,
 }
 
@@ -334,7 +334,7 @@ impl Volume {
 
     /// The write that comes next waits for room, here or at a member that has all it was sent.
     fn note_room(&mut self) {
-        let needed = self.writes.first_waiting().filter(|_| self.control.is_held()).map(needs);
+        let needed = self.writes.first_waiting().filter(|_| self.control.is_held() || self.is_leaving()).map(needs);
         let lacks = needed.is_some_and(|(blocks, others)| {
             !self.log_has_room(blocks, others)
                 || self.replication.members.is_full(self.positions.accepted(), blocks, others)
@@ -342,7 +342,7 @@ impl Volume {
         self.writes.without_room = self.writes.without_room.or(Some(self.now)).filter(|_| lacks);
     }
 
-    /// When a write has waited so long for room under a hold.
+    /// When a write has waited so long for room that destage does not make now: under a hold, or before a change of hands.
     pub(super) fn without_room_until(&self, patience: Duration) -> Option<Instant> {
         self.writes.without_room.map(|since| since + patience)
     }

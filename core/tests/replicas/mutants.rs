@@ -75,6 +75,7 @@ stories_catch! {
     ask_who_left: a_former_owner_that_is_no_member_any_more_is_not_asked,
     waits_on_for_backing: a_write_returns_to_the_log_when_there_are_enough_copies_again,
     quiesces_what_is_awaited: a_volume_becomes_quiet_when_the_backing_has_what_is_awaited,
+    rewrites_when_quiet: nothing_is_written_again_by_an_owner_that_was_told_to_be_quiet,
     holds_unsettled: requests_are_carried_out_while_what_was_under_way_is_waited_for,
     holds_without_end: requests_are_held_for_no_longer_than_clients_can_wait,
     hold_forgets_ranges: a_hold_ends_before_a_trim_waits_for_a_place,

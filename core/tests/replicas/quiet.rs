@@ -140,3 +140,36 @@ pub fn requests_are_held_for_no_longer_than_clients_can_wait() {
         world.read_all();
     }
 }
+
+/// A proof that comes between the report and the change of hands is for whoever is next.
+#[test]
+pub fn nothing_is_written_again_by_an_owner_that_was_told_to_be_quiet() {
+    for kind in [MEMORY, FLASH] {
+        let mut world = World::new(7, FAIR, &[kind, kind, kind]);
+        world.found(0, &[0, 1, 2]);
+        world.until_serving();
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.backing_hangs = Some(0);
+        world.run_ms(100);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.kill(0);
+        let late = world.nodes[0].late_until;
+        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        world.until_serving();
+        assert!(!world.figures(1).mark.pins.is_empty(), "{kind:?}: nothing is pinned");
+        world.run_ms(late.saturating_sub(world.now) / MS + 1);
+        let to = world.own(2).node;
+        world.order(1, Order::Quiesce { to: Some(to) });
+        world.until("the volume is quiet", |world| world.reported(1, |report| *report == Report::Quiet));
+        world.backing_hangs = Some(1);
+        world.order(1, Order::Proven);
+        world.run_ms(500);
+        assert!(world.backing_rests(1), "{kind:?}: it writes to the backing");
+        world.backing_hangs = None;
+        world.order(1, Order::Resume);
+        world.until("pins end", |world| world.reported(1, |report| *report == Report::PinsEnded));
+        world.read_all();
+    }
+}

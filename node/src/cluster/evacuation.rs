@@ -170,7 +170,7 @@ impl Cluster {
         }
     }
 
-    /// Hands over, and tries again where the volume soon proves not to become quiet: this node ends in any case, and its clients wait
+    /// Hands over, and tries again where it soon proves not to become quiet, or to find no coordinator: this node ends in any case, and its clients wait
     /// longer for a take-over than for a hand-over.
     async fn give_away(&self, volume: VolumeId, name: &str, to: NodeId) -> std::result::Result<(), Trouble> {
         let begun = Instant::now();
@@ -178,7 +178,7 @@ impl Cluster {
             let handed_over =
                 self.try_command(volume, name, Command::HandOver { to }).await.map_err(Trouble::Failure)?;
             match handed_over {
-                Err(CommandError::NotQuiet(_)) if begun.elapsed() < AGAIN_WITHIN => {
+                Err(CommandError::NotQuiet(_) | CommandError::TimedOut) if begun.elapsed() < AGAIN_WITHIN => {
                     tokio::time::sleep(SERVED_BETWEEN).await
                 }
                 outcome => return Trouble::of_command(name, outcome),

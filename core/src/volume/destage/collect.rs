@@ -8,7 +8,9 @@ impl Volume {
         if self.journal.is_busy() {
             return self.apply_batch();
         }
-        if self.pins_are_proven() && !self.must_journal() {
+        // A proof that comes after it was told to be quiet is for whoever is next: nothing may be under way by then.
+        let keeps_quiet = self.is_quiescing() && !planted!(self, rewrites_when_quiet);
+        if self.pins_are_proven() && !self.must_journal() && !keeps_quiet {
             let settled = self.destage.in_flight == 0 && self.destage.unsynced_since.is_none();
             return settled && !self.destage.syncing && self.rewrite_pins();
         }
