@@ -1,14 +1,17 @@
 //! A link follows the addresses that the other node is said to have, without an end of what works.
 //!
 //! ```text
-//! asked for --(others are asked for)--> leaving --(it ends in vain for a while, or another one has come)--> vacant
-//!     ^                                    |                                                                  |
-//!     +-------(it is asked for again)------+                   a pair that waits for a place  <---------------+
+//! asked for --(others are asked for)--> leaving --(it ends, and in vain for a while)--> vacant
+//!     ^                                    |                                              |
+//!     +-------(it is asked for again)------+    a pair that waits for a place  <----------+
 //! ```
 //!
 //! Who calls decides: [`pairs`]. Who is called knows of a channel only its two addresses, and neither which pair it is for nor
 //! the port behind which the other one can be called: a channel of which one end is said to have the address no longer is shown
 //! as long as it is there, and is forgotten when it ends.
+//!
+//! What works is never ended because of what somebody says, whatever works beside it: who can write to the coordinator could have
+//! the link led over a host of his, and cut it there. A node that has moved ends it by itself.
 //!
 //! Bounds: addresses are what the coordinator says, which whoever can write there may change as often as he likes. However
 //! often that is, new ones are called at once only [`CHANGES_APART`] after the last ones that were; they are at most
@@ -20,8 +23,6 @@ use crate::reactor::Reactor;
 use forebay_core::types::{Duration, Instant};
 use std::net::IpAddr;
 
-/// A pair that was begun instead of others has worked for so long before one of these is ended.
-const SETTLED: Duration = Duration::from_secs(2);
 /// One that is asked for no more and has worked is called again for so long: who says so may be wrong, and soon be put right.
 const TRIED_ON: Duration = Duration::from_secs(5);
 /// Between two sets of new pairs that are called at once.
@@ -31,10 +32,7 @@ const CHANGES_APART: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     /// It is, or nobody knows otherwise.
-    Asked {
-        /// It was begun instead of others, and none of these was ended for it.
-        instead: bool,
-    },
+    Asked,
     /// Not any more.
     Leaving {
         /// It has worked and is called again until then; none: it works.
@@ -49,12 +47,6 @@ impl Slot {
         let is_tried_on = matches!(self.standing, Standing::Leaving { until: Some(until) } if until > now);
         let pair = self.pair.filter(|_| self.standing != Standing::Vacant);
         Seat { pair, works: self.connection().is_some() || is_tried_on }
-    }
-
-    /// A working channel whose pair was begun instead of others.
-    fn has_come(&self) -> Option<(AddressPair, Instant)> {
-        let came = self.standing == Standing::Asked { instead: true } && self.connection().is_some();
-        self.pair.filter(|_| came).map(|pair| (pair, self.since + SETTLED))
     }
 
     fn is_leaving(&self) -> bool {
@@ -85,7 +77,7 @@ impl Link {
             let Some(address) = slot.address.filter(|_| slot.standing != Standing::Vacant) else { continue };
             let ends = (slot.called_at, address.ip().to_canonical());
             if pairs::has_ends(&self.config.pairs, ends) {
-                slot.asked_again();
+                slot.standing = Standing::Asked;
             } else if pairs::has_ends(&former, ends) && slot.connection().is_some() {
                 slot.standing = Standing::Leaving { until: None };
             } else if pairs::has_ends(&former, ends) {
@@ -105,12 +97,10 @@ impl Link {
         self.is_to_rearrange = false;
         let seats: Vec<Seat> = self.slots.iter().map(|slot| slot.seat(now)).collect();
         let fates = pairs::arrange(&seats, &self.config.pairs);
-        let had_leaving = self.slots.iter().any(Slot::is_leaving);
         let begin_at = self.new_called_at.map_or(now, |at| now.max(at + CHANGES_APART));
         for (index, fate) in fates.into_iter().enumerate() {
             match fate {
-                Fate::Stays if !had_leaving => self.slots[index].standing = Standing::Asked { instead: false },
-                Fate::Stays => self.slots[index].asked_again(),
+                Fate::Stays => self.slots[index].standing = Standing::Asked,
                 Fate::Leaves if self.slots[index].is_leaving() => {}
                 Fate::Leaves => self.slots[index].standing = Standing::Leaving { until: None },
                 Fate::Ends => self.vacate(reactor, receiver, index, now),
@@ -121,8 +111,7 @@ impl Link {
                         self.slots.push(Slot::new(None, now));
                     }
                     let state = State::Down { again_at: Some(begin_at) };
-                    let standing = Standing::Asked { instead: true };
-                    self.slots[index] = Slot { state, standing, ..Slot::new(Some(pair), now) };
+                    self.slots[index] = Slot { state, ..Slot::new(Some(pair), now) };
                     if begin_at == now {
                         self.new_called_at = Some(now);
                     }
@@ -133,29 +122,11 @@ impl Link {
 
     /// When [`Link::follow`] has something to do.
     pub(super) fn follow_deadline(&self) -> Option<Instant> {
-        if self.is_to_rearrange {
-            return Some(Instant(0));
-        }
-        let leaves = self.slots.iter().any(|slot| slot.is_leaving() && slot.connection().is_some());
-        let settles = self.slots.iter().filter_map(Slot::has_come).map(|(_, at)| at).min();
-        settles.filter(|_| leaves)
+        self.is_to_rearrange.then_some(Instant(0))
     }
 
-    /// Ends what has been followed by something that works, and gives places that have become free to who waits for one.
+    /// Gives places that have become free to who waits for one.
     pub(super) fn follow(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, now: Instant) {
-        if self.follow_deadline().is_none_or(|at| at > now) {
-            return;
-        }
-        for index in 0..self.slots.len() {
-            let Some((came, _)) = self.slots[index].has_come().filter(|(_, at)| *at <= now) else { continue };
-            let leaving = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_leaving());
-            let leaving: Vec<(usize, AddressPair)> =
-                leaving.filter_map(|(at, slot)| slot.connection().and(slot.pair).map(|pair| (at, pair))).collect();
-            let Some(former) = pairs::former_of(came, &leaving) else { continue };
-            self.slots[index].standing = Standing::Asked { instead: false };
-            self.vacate(reactor, receiver, former, now);
-            self.is_to_rearrange = true;
-        }
         if self.is_to_rearrange {
             self.rearrange(reactor, receiver, now);
         }
@@ -195,14 +166,6 @@ impl Link {
         self.events.extend(known.map(|address| LinkEvent::Left { channel: index, address }));
         if was_up {
             self.all_down();
-        }
-    }
-}
-
-impl Slot {
-    fn asked_again(&mut self) {
-        if self.standing != (Standing::Asked { instead: true }) {
-            self.standing = Standing::Asked { instead: false };
         }
     }
 }

@@ -233,7 +233,7 @@ impl Slot {
     fn new(pair: Option<AddressPair>, now: Instant) -> Slot {
         let again_at = pair.map(|_| now);
         let (address, why, pause) = (pair.map(|pair| pair.peer), None, PAUSE_MIN);
-        let (state, standing) = (State::Down { again_at }, Standing::Asked { instead: false });
+        let (state, standing) = (State::Down { again_at }, Standing::Asked);
         let (called_at, since, traffic) = (None, now, (0, 0));
         Slot { pair, standing, called_at, address, state, since, why, pause, resent: 0, failures: 0, traffic }
     }
@@ -770,7 +770,7 @@ impl Link {
         self.take_down(reactor, receiver, index, Failure::Replaced, now);
         let slot = &mut self.slots[index];
         (slot.address, slot.called_at) = (Some(address), own_address(channel.socket()));
-        slot.standing = Standing::Asked { instead: false };
+        slot.standing = Standing::Asked;
         self.begin(reactor, receiver, channel, index, now);
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Which pairs of addresses a link keeps, gives up and begins where others are asked for than before. Pure.
 //!
 //! Invariants:
-//! - What works is not ended before another one works: it *leaves*, and goes when it ends, or when a pair that was begun
-//!   instead has worked for a while. One goes for each that has come.
+//! - What works is not ended: it *leaves*, and goes when it ends.
 //! - Only where all places are taken by what works does one of those that leave make room, one at a time: of
 //!   [`CHANNELS_MAX`] the others are left.
 //! - Whatever is asked for, there are at most [`CHANNELS_MAX`] places, and what has a place in vain keeps none that is
@@ -64,12 +63,6 @@ pub(super) fn arrange(seats: &[Seat], asked: &[AddressPair]) -> Vec<Fate> {
         *fate = Fate::Begins(pair);
     }
     fates
-}
-
-/// Which of those that leave goes for one that has come: the one that it follows, from the same own address, else the first.
-pub(super) fn former_of(came: AddressPair, leaving: &[(usize, AddressPair)]) -> Option<usize> {
-    let same = leaving.iter().find(|(_, pair)| pair.own == came.own);
-    same.or(leaving.first()).map(|(index, _)| *index)
 }
 
 /// Whether a channel between these addresses, as who is called sees them, can be one of the pairs: each end is named by one. (Which
@@ -183,13 +176,5 @@ mod tests {
         assert!(has_ends(&pairs, ends(1, 1)) && has_ends(&pairs, ends(1, 2)));
         assert!(!has_ends(&pairs, ends(9, 1)) && !has_ends(&pairs, ends(1, 9)) && !has_ends(&[], ends(1, 1)));
         assert!(has_ends(&pairs, (None, IpAddr::from([10, 0, 1, 2]))));
-    }
-
-    #[test]
-    fn one_goes_for_each_that_has_come() {
-        let leaving = [(3, pair(1, 1)), (4, pair(2, 2))];
-        assert_eq!(former_of(pair(2, 9), &leaving), Some(4), "from the same own address");
-        assert_eq!(former_of(pair(7, 9), &leaving), Some(3));
-        assert_eq!(former_of(pair(7, 9), &[]), None);
     }
 }

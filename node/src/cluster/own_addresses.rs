@@ -80,17 +80,34 @@ fn own_of(links: &[(IpAddr, Option<SocketAddr>)]) -> Vec<IpAddr> {
 }
 
 /// What the links are to be by what the interfaces have. Where that cannot be, they stay as they are.
-fn followed(configured: &[LinkConfig], now: &[(IpAddr, Option<SocketAddr>)], here: &Addresses) -> Links {
+///
+/// `moves`: an address that a volume takes along is nobody's successor; it may be the own one all the same. Nor is one of the other
+/// family, which comes first where the lease of the own one ends for a moment, or one that a host gives itself meanwhile: the other
+/// nodes could not call it from the addresses they have.
+fn followed(
+    configured: &[LinkConfig],
+    now: &[(IpAddr, Option<SocketAddr>)],
+    here: &Addresses,
+    moves: impl Fn(IpAddr) -> bool,
+) -> Links {
+    let candidates: Addresses = here.iter().filter(|(_, ip)| !moves(*ip)).cloned().collect();
     let end = |(link, &(own, peer)): (&LinkConfig, &(IpAddr, Option<SocketAddr>))| {
         let LinkEnd::Interface(name) = &link.own else { return (own, peer) };
         let is_still_there = here.iter().any(|(interface, address)| interface == name && *address == own);
-        let other = if is_still_there { None } else { address_of(name, here).ok() };
-        let fits = |ip: &IpAddr| peer.is_none_or(|peer: SocketAddr| peer.is_ipv4() == ip.is_ipv4() && peer.ip() != *ip);
+        let of_family: Addresses =
+            candidates.iter().filter(|(_, ip)| ip.is_ipv4() == own.is_ipv4() && !is_self_given(ip)).cloned().collect();
+        let other = if is_still_there { None } else { address_of(name, &of_family).ok() };
+        let fits = |ip: &IpAddr| peer.is_none_or(|peer: SocketAddr| peer.ip() != *ip);
         (other.filter(fits).unwrap_or(own), peer)
     };
     let found: Links = configured.iter().zip(now).map(end).collect();
     let is_twice = (1..found.len()).any(|at| found[..at].contains(&found[at]));
     if is_twice { now.to_vec() } else { found }
+}
+
+/// 169.254.0.0/16, which a host takes while nobody gives it an address.
+fn is_self_given(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V4(ip) if ip.is_link_local())
 }
 
 impl Cluster {
@@ -121,9 +138,8 @@ impl Cluster {
     async fn look_at_own_addresses(&self) -> Links {
         let now = self.links.now();
         let here = tokio::task::spawn_blocking(addresses_here).await;
-        let Ok(Ok(mut here)) = here else { return now };
-        here.retain(|(_, ip)| !self.addresses.moves(*ip));
-        followed(&self.links.configured, &now, &here)
+        let Ok(Ok(here)) = here else { return now };
+        followed(&self.links.configured, &now, &here, |ip| self.addresses.moves(ip))
     }
 
     async fn move_to(&self, links: Links) -> Result<()> {
@@ -176,13 +192,19 @@ mod tests {
     fn an_interface_with_another_address_is_followed_and_a_written_address_is_not() {
         let configured = [link("eth0", None), link("10.0.1.1", None)];
         let now = [(ip("10.0.0.1"), None), (ip("10.0.1.1"), None)];
+        // What a volume takes along is nobody's successor, and an own address stays one whatever somebody says of volumes.
+        let own_moving = ip("10.0.0.1");
         let after = |all: &[(&str, &str)]| {
-            followed(&configured, &now, &here(all)).into_iter().map(|(own, _)| own.to_string()).collect::<Vec<_>>()
+            followed(&configured, &now, &here(all), |ip| ip == own_moving)
+                .into_iter()
+                .map(|(own, _)| own.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(after(&[("eth0", "10.0.0.9"), ("eth1", "10.0.1.9")]), ["10.0.0.9", "10.0.1.1"]);
         assert_eq!(after(&[("eth0", "10.0.0.9"), ("eth0", "10.0.0.1")]), ["10.0.0.1", "10.0.1.1"], "it is still there");
         assert_eq!(after(&[("eth1", "10.0.0.1")]), ["10.0.0.1", "10.0.1.1"], "there is none for now");
-        assert_eq!(after(&[("eth0", "fe80::1"), ("eth0", "fd00::1")]), ["fd00::1", "10.0.1.1"]);
+        assert_eq!(after(&[("eth0", "fe80::1"), ("eth0", "fd00::1")]), ["10.0.0.1", "10.0.1.1"], "of the other family");
+        assert_eq!(after(&[("eth0", "169.254.7.7")]), ["10.0.0.1", "10.0.1.1"], "nobody gave it that");
         assert_eq!(after(&[("eth0", "10.0.1.1")]), ["10.0.0.1", "10.0.1.1"], "two links would be one");
     }
 
@@ -191,7 +213,7 @@ mod tests {
         let peer = Some("10.0.0.2:7071");
         let configured = [link("eth0", peer)];
         let now = [(ip("10.0.0.1"), peer.map(|peer| peer.parse().unwrap()))];
-        let after = |address| followed(&configured, &now, &here(&[("eth0", address)]))[0].0;
+        let after = |address| followed(&configured, &now, &here(&[("eth0", address)]), |_| false)[0].0;
         assert_eq!(after("10.0.0.9"), ip("10.0.0.9"));
         assert_eq!(after("fd00::1"), ip("10.0.0.1"));
         assert_eq!(after("10.0.0.2"), ip("10.0.0.1"), "both ends would be the same");
