@@ -100,7 +100,7 @@ impl Openings {
         for name in recorded {
             match node.reserve(&name, None, false, false).await {
                 Ok(reserved) => openings.extend(reserved.map(|reserved| Opening { reserved, again: None })),
-                Err(failure) => log::say!(Error, "{}; the other volumes are served", failure.message),
+                Err(failure) => log::say!(Error, about(name), "{}; the other volumes are served", failure.message),
             }
         }
         let places = Arc::new(Semaphore::new(SIDE_BY_SIDE));
@@ -152,13 +152,13 @@ impl Opening {
             (Ok(remarks), _) => {
                 say_all(&name, remarks);
                 if begun.elapsed() >= OPENINGS_MAX {
-                    log::say!(Notice, "volume {name}: it is open now");
+                    log::say!(Notice, volume(name), "it is open now");
                 }
                 unit.opened(&name, false);
             }
             (Err(failure), Some(again)) => tell_and_try_again(&node, &unit, again, failure.message),
             (Err(failure), None) => {
-                log::say!(Error, "{}; the other volumes are served", failure.message);
+                log::say!(Error, about(name), "{}; the other volumes are served", failure.message);
                 unit.opened(&name, false);
             }
         }
@@ -167,7 +167,11 @@ impl Opening {
 
 /// Tells why a volume of the config could not be opened, and goes on trying.
 fn tell_and_try_again(node: &Arc<Node>, unit: &Arc<Unit>, mut again: Again, why: String) {
-    log::say!(Error, "{why}; the other volumes are served, and it is tried again. Put that right");
+    log::say!(
+        Error,
+        about(again.spec.name),
+        "{why}; the other volumes are served, and it is tried again. Put that right"
+    );
     unit.opened(&again.spec.name, true);
     node.note_tried_again(&again.spec.name);
     again.told = why;
@@ -202,13 +206,13 @@ impl Again {
             match opened {
                 Ok(remarks) => {
                     say_all(&name, remarks);
-                    log::say!(Notice, "volume {name}: it could be opened this time");
+                    log::say!(Notice, volume(name), "it could be opened this time");
                     return unit.opened(&name, false);
                 }
                 Err(failure) => {
                     node.note_tried_again(&name);
                     if failure.message != self.told {
-                        log::say!(Error, "{}; it is tried again", failure.message);
+                        log::say!(Error, about(name), "{}; it is tried again", failure.message);
                         self.told = failure.message;
                     }
                 }
@@ -233,7 +237,7 @@ async fn look_at_image(backing: &str) -> Seen {
 
 fn say_all(name: &str, remarks: Vec<String>) {
     for remark in remarks {
-        log::say!(Notice, "volume {name}: {remark}");
+        log::say!(Notice, volume(name), "{remark}");
     }
 }
 
@@ -244,7 +248,7 @@ fn progress_of(name: &str) -> impl FnMut(u64, u64) + Send + use<> {
     move |done: u64, all: u64| {
         if done == all || done >= last + (256 << 20) {
             last = done;
-            log::say!(Notice, "volume {shown}: preparing its tier, {} of {}", show_size(done), show_size(all));
+            log::say!(Notice, volume(shown), "preparing its tier, {} of {}", show_size(done), show_size(all));
         }
     }
 }

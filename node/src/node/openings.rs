@@ -210,12 +210,13 @@ impl Node {
                 }
             };
             match attached {
-                Ok(_) => log::say!(Notice, "volume {name}: I/O of the former process has ended; it is served"),
-                Err(failure) => log::say!(Error, "{}", failure.message),
+                Ok(_) => log::say!(Notice, volume(name), "I/O of the former process has ended; it is served"),
+                Err(failure) => log::say!(Error, about(name), "{}", failure.message),
             }
         });
         remarks
     }
+
     /// Reserves the place of a volume that the start opens; it is in the list from now on. `again`: it is one that could not be opened
     /// before, and none is reserved where it is not in the list any more, or was opened meanwhile.
     pub async fn reserve(
