@@ -15,7 +15,7 @@
 //!
 //! Bounds: addresses are what the coordinator says, which whoever can write there may change as often as he likes. However
 //! often that is, new ones are called at once only [`CHANGES_APART`] after the last ones that were; they are at most
-//! [`CHANNELS_MAX`](super::CHANNELS_MAX), and nobody is let in who does not show who he is.
+//! [`CHANNELS_MAX`], and nobody is let in who does not show who he is.
 
 use super::pairs::{self, Fate, Seat};
 use super::{AddressPair, CHANNELS_MAX, Link, LinkEvent, NoLink, Receiver, Slot, State};
