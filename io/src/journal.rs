@@ -493,16 +493,6 @@ impl Journal {
         self.file.path()
     }
 
-    /// Its file by a descriptor of its own, which neither locks it nor keeps it from being locked.
-    pub fn hold(&self) -> Result<Held, JournalError> {
-        let path = self.path();
-        let held = Held::of(path).map_err(failed("look at", path))?;
-        match held.is(self.file.file()).map_err(failed("look at", path))? {
-            true => Ok(held),
-            false => Err(unusable(path, "somebody has put another file in its place")),
-        }
-    }
-
     /// Blocks of both areas: core's `VolumeConfig::journal_blocks`.
     pub fn blocks(&self) -> u32 {
         self.blocks

@@ -198,9 +198,7 @@ fn create_file_by(
     let available = available_bytes(path, place);
     let file = folder.make_readable_file(&name, 0o600).map_err(failed("create", path))?;
     let made = Made { file, folder, name };
-    // Whoever found it empty before it was locked may have removed it as one that nobody uses.
-    let locked = lock(&made.file, path, timeout).and_then(|()| made.hold(path).map(drop).map_err(failed("keep", path)));
-    let filled = locked.and_then(|()| {
+    let filled = lock(&made.file, path, timeout).and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
@@ -220,15 +218,6 @@ fn create_file_by(
             made.take_back();
             Err(error)
         }
-    }
-}
-
-/// What an open file is, found by its path once more.
-fn hold_again(path: &Path, file: &File) -> Result<Held, TierError> {
-    let held = Held::of(path).map_err(failed("look at", path))?;
-    match held.is(file).map_err(failed("look at", path))? {
-        true => Ok(held),
-        false => Err(unusable(path, "somebody has put something else in its place")),
     }
 }
 
@@ -256,7 +245,7 @@ pub struct MemoryTier {
     table_first: u32,
     table_blocks: u32,
     /// Carries the lock; the mapping holds the same description.
-    file: File,
+    _file: File,
 }
 
 impl MemoryTier {
@@ -318,7 +307,7 @@ impl MemoryTier {
     fn map(path: &Path, file: File, length: u64) -> Result<MemoryTier, TierError> {
         let mapping = Mapping::shared(&file, length as usize).map_err(failed("map", path))?;
         let mapping = Arc::new(mapping);
-        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, file })
+        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, _file: file })
     }
 
     /// Says where the descriptor table lies; needed before [`MemoryTier::describe`].
@@ -334,11 +323,6 @@ impl MemoryTier {
     /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Its file by a descriptor of its own, which neither locks it nor keeps it from being locked.
-    pub fn hold(&self) -> Result<Held, TierError> {
-        hold_again(&self.path, &self.file)
     }
 
     /// Blocks of 4096 bytes that the tier has.
@@ -478,7 +462,6 @@ impl FlashTier {
         drop(made);
         let mut finish = || {
             let tier = FlashTier::open_held(&held, lock_timeout)?;
-            held.still_has_its_name().map_err(failed("keep", path))?;
             if prewrite {
                 let zeros = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
                 let mut done = 0;
@@ -553,11 +536,6 @@ impl FlashTier {
     /// How the bytes reach the medium, and why not directly.
     pub fn access(&self) -> &Access {
         self.file.access()
-    }
-
-    /// Its file or device by a descriptor of its own, which neither locks it nor keeps it from being locked.
-    pub fn hold(&self) -> Result<Held, TierError> {
-        hold_again(self.path(), self.file.file())
     }
 
     /// The file or block device that it lies on.

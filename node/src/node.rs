@@ -2,8 +2,7 @@
 //!
 //! Invariants:
 //! - A volume can be chosen by clients only after its marker and record say that its tier may hold the only copy.
-//! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that, nor do the openings of a
-//!   start ([`openings`]).
+//! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
 mod changes;
@@ -14,7 +13,6 @@ mod looks;
 mod markers;
 mod of_cluster;
 mod opening;
-mod openings;
 mod places;
 mod plan;
 mod recordings;
@@ -29,7 +27,7 @@ use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
 use crate::journal::{Preparation, Step};
 use crate::log;
-use crate::open::{self, Opened};
+use crate::open::{self, FirstSteps, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
 use crate::telemetry::Telemetry;
@@ -46,23 +44,22 @@ use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_host::topology::NodeNumber;
 use forebay_io::machine::host_name;
-use forebay_io::{Backing, closing};
+use forebay_io::{Backing, LockAttempt, closing};
 use images::ImageWatch;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
 use opening::Opening;
-pub use openings::Reserved;
 use recordings::Recordings;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
 
+/// Pause between two attempts to lock a backing: each looks through /proc for the holder.
+const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// How long a stop without drain waits for requests that were taken.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// How long a stop waits at its end for volumes that are being opened: what they have under way on the shards is ended in order.
-const OPENINGS_END: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How long a change of destage, or a stop that is otherwise done, waits for what is done about the journal at the start.
 const PREPARED_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -134,29 +131,20 @@ struct Entry {
     activity_seen: u64,
     /// How far a change of its tier's medium is.
     changing: Option<tier_change::Progress>,
-    /// It is being opened by the start, for this shard.
-    opening: Option<usize>,
 }
 
 impl Entry {
     fn absent(facts: VolumeFacts, record: Record, absence: Absence) -> Entry {
-        let absence = Some(absence);
-        Entry { facts, record, running: None, absence, activity_seen: 0, changing: None, opening: None }
+        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0, changing: None }
     }
 
-    fn serving(facts: VolumeFacts, record: Record, running: Running) -> Entry {
-        let running = Some(running);
-        Entry { facts, record, running, absence: None, activity_seen: 0, changing: None, opening: None }
-    }
-
-    /// It runs, or will by itself, or is being opened.
+    /// It runs, or will by itself.
     fn is_open(&self) -> bool {
-        self.opening.is_some()
-            || match &self.absence {
-                None => self.running.is_some(),
-                Some(Absence::Waiting(..)) => true,
-                Some(Absence::Failed(_)) => false,
-            }
+        match &self.absence {
+            None => self.running.is_some(),
+            Some(Absence::Waiting(..)) => true,
+            Some(Absence::Failed(_)) => false,
+        }
     }
 }
 
@@ -210,8 +198,6 @@ pub struct Node {
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
-    /// The volumes are being stopped; set while the list is held.
-    stops: AtomicBool,
     /// Whose turn it is to change the record of a volume that is there.
     recordings: Recordings,
 }
@@ -220,11 +206,6 @@ impl Node {
     /// Makes known where the dashboard is; once.
     pub fn set_page(&self, page: String) {
         assert!(self.page.set(page).is_ok(), "the page is made known once");
-    }
-
-    /// Makes known in which order the volumes of the start would be the default export, before any of them is there.
-    pub fn set_order_of_start(&self, names: Vec<String>) {
-        self.directory.set_order(names);
     }
 
     /// A node without volumes. `memory_bytes_besides`: bound on memory that is not of volumes.
@@ -256,7 +237,6 @@ impl Node {
             doctor: Arc::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
-            stops: AtomicBool::new(false),
             recordings: Recordings::default(),
         }))
     }
@@ -286,19 +266,126 @@ impl Node {
 
     // --- volumes come ---
 
-    /// `shard`: where clients wait for it.
-    async fn attach(
+    /// Opens what the state folder holds of a volume, what a spec asks for, or both, and serves it. What is not known
+    /// by a record and fails leaves nothing behind: neither in the list nor in files.
+    pub async fn open(
         self: &Arc<Node>,
-        opened: Opened,
-        marker: Arc<MarkerFile>,
+        name: &str,
+        spec: Option<VolumeSpec>,
         default: bool,
-        shard: Option<usize>,
+        progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Answer<Vec<String>> {
+        let _admin = self.admin.lock().await;
+        if self.entries().iter().any(|e| e.facts.name == name && e.is_open()) {
+            return failure(FailureKind::Conflict, format!("volume {name} is there already"));
+        }
+        let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
+        if let Some(new) = spec.as_ref().filter(|_| recorded().is_none())
+            && let Err(why) = self.check_places(new, NamedBy::Here).await
+        {
+            self.note_failed(name, &why.message);
+            return Err(why);
+        }
+        if let Some(backing) = spec.as_ref().map(|spec| spec.backing.clone()).or_else(recorded)
+            && let Some(other) = self.running_on(&backing)
+        {
+            let message = format!("cannot open volume {name}: volume {other} has the backing {backing} already");
+            self.note_failed(name, &message);
+            return failure(FailureKind::Conflict, message);
+        }
+        // Nobody else gives volumes to shards meanwhile.
+        let memory_node = self.placement.memory_node(self.emptiest_shard(None));
+        let was_shown = self.entries().iter().any(|e| e.facts.name == name);
+        let opened = self.open_blocking(name, spec, memory_node, progress).await;
+        match opened {
+            Ok((opened, _)) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
+            Ok((opened, steps)) => match self.attach(opened, default, None).await {
+                Err(failed) => Err(self.take_back(name, steps, was_shown, failed).await),
+                attached => attached,
+            },
+            Err(message) => {
+                self.note_failed(name, &message);
+                failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
+            }
+        }
+    }
+
+    /// The volume that runs on this backing.
+    fn running_on(&self, backing: &str) -> Option<String> {
+        let entries = self.entries();
+        let same = |e: &&Entry| e.is_open() && config::same_backing(&e.facts.backing, backing);
+        entries.iter().find(same).map(|e| e.facts.name.clone())
+    }
+
+    async fn open_blocking(
+        self: &Arc<Node>,
+        name: &str,
+        spec: Option<VolumeSpec>,
+        memory_node: Option<NodeNumber>,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<(Opened, FirstSteps), String> {
+        let (node, name) = (self.clone(), name.to_owned());
+        let shown = spec.as_ref().and_then(|_| self.shown_without_record(&name));
+        let work = move || -> anyhow::Result<(Opened, FirstSteps)> {
+            let before = node.store.load(&name)?;
+            let mut steps = FirstSteps::new(before.clone());
+            let recorded = before.or(shown);
+            anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
+            let (store, inherited) = (&node.store, Inherited::default());
+            let open =
+                || open::open(store, recorded, spec.as_ref(), node.shm_size, inherited, &mut steps, &mut progress);
+            match node.placement.open(memory_node, open) {
+                Ok(opened) => Ok((opened, steps)),
+                Err(error) => Err(steps.take_back_after(store, error)),
+            }
+        };
+        blocking(work).await
+    }
+
+    /// Attaches a volume when the backing's lock is ours, and meanwhile shows what it waits for.
+    fn attach_later(self: &Arc<Node>, mut opened: Opened, default: bool) -> Vec<String> {
+        let why = opened.waits.take().expect("it waits for something");
+        let name = opened.record.name.clone();
+        if default {
+            self.directory.await_default(&name);
+        }
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let absence = Absence::Waiting(why.clone(), cancelled.clone());
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
+        entries.push(Entry::absent(opened.facts.clone(), opened.record.clone(), absence));
+        drop(entries);
+        let mut remarks = std::mem::take(&mut opened.remarks);
+        remarks.push(why);
+        let node = self.clone();
+        tokio::spawn(async move {
+            let ended = cancelled.clone();
+            let wait = move || await_backing(opened, &ended);
+            let waited = tokio::task::spawn_blocking(wait).await;
+            let _admin = node.admin.lock().await;
+            if cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            let attached = match waited {
+                Ok(Some(opened)) => node.attach(opened, default, None).await,
+                Ok(None) => return,
+                Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
+            };
+            match attached {
+                Ok(_) => log::say!(Notice, volume(name), "I/O of the former process has ended; it is served"),
+                Err(failure) => log::say!(Error, about(name), "{}", failure.message),
+            }
+        });
+        remarks
+    }
+
+    /// `shard`: where clients wait for it.
+    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
         let Opened {
             volume,
             mut record,
             facts,
-            marker_path: _,
+            marker_path,
             image,
             preparation,
             journal_place,
@@ -315,6 +402,7 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
+        let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
         let draining = Arc::default();
         let running =
@@ -345,30 +433,16 @@ impl Node {
             return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
         }
         let Some(export) = self.export_of(&record, &running).await else {
-            let message = format!("the data-path thread of volume {name} has ended");
-            self.note_failed(&name, &message);
-            return failure(FailureKind::Failed, message);
+            return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
         };
         self.prepare_backing(&name, &running, preparation);
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
         self.directory.let_in(&name, record.common.clients.clone());
-        if !self.list_as_serving(Entry::serving(facts, record, running.clone())) {
-            self.detach(&running).await;
-            close_files(&name, running).await;
-            return failure(FailureKind::Conflict, format!("cannot serve volume {name}: the daemon is being stopped"));
-        }
+        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
+        drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
-    }
-
-    /// False: whoever stops the volumes has begun, and would not stop this one.
-    fn list_as_serving(&self, entry: Entry) -> bool {
-        let mut entries = self.entries();
-        if self.stops.load(Ordering::Relaxed) {
-            return false;
-        }
-        entries.retain(|e| e.facts.name != entry.facts.name);
-        entries.push(entry);
-        true
     }
 
     async fn export_of(&self, record: &Record, running: &Running) -> Option<Export> {
@@ -404,8 +478,7 @@ impl Node {
     /// `memory_node`: of those whose memory is on this node.
     fn emptiest_shard(&self, memory_node: Option<NodeNumber>) -> usize {
         let entries = self.entries();
-        let place = |e: &Entry| e.running.as_ref().map(|running| running.shard).or(e.opening);
-        let on = |shard| entries.iter().filter(|e| place(e) == Some(shard)).count();
+        let on = |shard| entries.iter().filter(|e| e.running.as_ref().is_some_and(|r| r.shard == shard)).count();
         let fits = |shard: &usize| memory_node.is_none() || self.placement.memory_node(*shard) == memory_node;
         // Shard 0 accepts all clients: of two that are equally full it is the second choice.
         let shards = (0..self.shards.len()).rev().filter(fits);
@@ -697,11 +770,8 @@ impl Node {
         for shard in &self.shards {
             shard.send(ToShard::StopListening);
         }
-        let running: Vec<(Record, Running)> = {
-            let entries = self.entries();
-            self.stops.store(true, Ordering::Relaxed);
-            entries.iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect()
-        };
+        let running: Vec<(Record, Running)> =
+            self.entries().iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect();
         let stop = |(record, running)| {
             let node = self.clone();
             tokio::spawn(async move { node.stop_one(record, running, drain).await })
@@ -726,7 +796,6 @@ impl Node {
                 Err(panic) => stopped.incomplete.push(format!("a volume's stop broke off ({panic}); this is a bug")),
             }
         }
-        self.until_none_is_opened(OPENINGS_END).await;
         let last_look = self.cluster().map(|cluster| (cluster.last_look(), cluster));
         for shard in &self.shards {
             shard.send(ToShard::Exit);
@@ -809,6 +878,22 @@ impl Node {
         let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
         (bytes, reports.iter().filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max))
     }
+}
+
+/// Waits until no request of an earlier process is under way to the backing. None when the wait was cancelled.
+fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
+    while !cancelled.load(Ordering::Relaxed) {
+        let backing = opened.volume.backing.as_mut().expect("a volume of one node has its backing");
+        match backing.try_lock() {
+            Ok(LockAttempt::Locked) => return Some(opened),
+            Ok(LockAttempt::HeldBy(_)) => std::thread::sleep(LOCK_RETRY),
+            Err(error) => {
+                log::say!(Error, "cannot lock {}: {error}; trying again", backing.name());
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+    }
+    None
 }
 
 /// Ends what the control plane has of a volume's files, on a thread that may wait for it.

@@ -770,8 +770,6 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
         TierName::Flash => TierLayout::flash(blocks),
     };
     let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
-    let mut identity = [0; 8];
-    forebay_io::machine::random_bytes(&mut identity)?;
     refuse_foreign_tier(path, record)?;
     if is_own_place(store, record) {
         // Left by a start that ended before the volume served; nothing was ever stored in it.
@@ -787,6 +785,8 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     };
     let mut name = [0u8; 64];
     name[..record.name.len()].copy_from_slice(record.name.as_bytes());
+    let mut identity = [0; 8];
+    forebay_io::machine::random_bytes(&mut identity)?;
     let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let superblock = Superblock {
         version: Version::Two,

@@ -391,40 +391,6 @@ fn a_creation_that_fails_leaves_nothing() {
     assert_eq!(second(&scene), "absent");
 }
 
-/// The marker of a volume that left its image complete stands there again after each creation that fails.
-#[test]
-fn a_creation_that_fails_puts_back_the_marker_that_stood_there() {
-    let mut scene = Scene::new("state-create-marker", Tier::Flash);
-    scene.start();
-    create_second(&scene, &[]).expect_success();
-    let path = scene.folder.join("second.img.forebay");
-    let marker = || -> Option<Value> { serde_json::from_str(&std::fs::read_to_string(&path).ok()?).ok() };
-    let mut other = marker().expect("a volume that serves has a marker");
-    other["clean"] = Value::Bool(true);
-    delete_second(&scene).expect_success();
-    std::fs::write(&path, other.to_string()).expect("a file of our own");
-    let mut failed = 0;
-    for at in 1..=CALLS_MAX {
-        scene.failing.fail(Fault { at, beyond: false, error: libc::EIO });
-        let told = Told::of(&create_second(&scene, &[]));
-        let hit = scene.failing.be_well();
-        match told {
-            Told::Failed(said) => {
-                failed += 1;
-                assert_eq!(marker().as_ref(), Some(&other), "call {at} fails ({hit:?}): {said}");
-            }
-            Told::Done => {
-                delete_second(&scene).expect_success();
-                std::fs::write(&path, other.to_string()).expect("a file of our own");
-            }
-        }
-        if hit.is_none() {
-            break;
-        }
-    }
-    assert!(failed > 10, "a creation writes nothing to the state folder");
-}
-
 /// The same where the tier finds no room; a tier, a journal and a record that were there before stay.
 #[test]
 fn a_creation_that_finds_no_room_leaves_nothing() {

@@ -119,8 +119,7 @@ impl Held {
         Ok(calls::stat_of(self.place.as_fd())?.identity == calls::stat_of(file.as_fd())?.identity)
     }
 
-    /// An error where its name is another's by now, or nobody's.
-    pub fn still_has_its_name(&self) -> io::Result<()> {
+    fn still_has_its_name(&self) -> io::Result<()> {
         if calls::stat_at(self.folder.fd.as_fd(), &self.name)?.identity == calls::stat_of(self.place.as_fd())?.identity
         {
             return Ok(());
@@ -133,18 +132,6 @@ impl Held {
         self.still_has_its_name()?;
         self.folder.remove(&self.name)?;
         self.folder.sync()
-    }
-
-    /// Removes it durably, if its name is still its own; what has its name by now stays, and false comes back.
-    pub fn remove_own(&self) -> io::Result<bool> {
-        let there = match calls::stat_at(self.folder.fd.as_fd(), &self.name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            there => there?.identity,
-        };
-        if there != calls::stat_of(self.place.as_fd())?.identity {
-            return Ok(false);
-        }
-        self.remove().map(|()| true)
     }
 
     /// Renames it durably within its folder, if its name is still its own.

@@ -3,51 +3,58 @@
 use super::{Absence, Entry, Node, blocking, markers::MarkerFile};
 use crate::facts::VolumeFacts;
 use crate::failure::Failure;
-use crate::open::{FirstSteps, also_left};
+use crate::log;
+use crate::open::{self, FirstSteps, also_left};
+use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
-use std::sync::Arc;
-
-/// Said of a volume that could not be opened, behind the reason.
-const TRIED_AGAIN: &str = "; it is tried again by itself";
 
 impl Node {
-    /// A recorded volume that cannot be opened stays in the list with its reason; so does one that was there without a record, or whose
-    /// record cannot be read now.
+    /// A recorded volume that cannot be opened stays in the list with its reason.
     pub(super) fn note_failed(&self, name: &str, problem: &str) {
-        let listed = || self.entries().iter().find(|e| e.facts.name == name).map(|e| e.record.clone());
-        if let Some(record) = self.store.load(name).ok().flatten().or_else(listed) {
-            self.show_failed(record, problem);
+        let Ok(Some(record)) = self.store.load(name) else { return };
+        self.show_failed(record, problem);
+    }
+
+    /// One that a config file names is in the list in any case: it may have no record, which a volume gets when its backing is there.
+    /// `default`: no other volume is the default export in its place.
+    pub fn note_failed_of_config(&self, spec: &VolumeSpec, default: bool, problem: &str) {
+        let name = &spec.name;
+        let listed = self.entries().iter().find(|entry| entry.facts.name == *name).map(Entry::is_open);
+        // It was made by a command meanwhile, and is served.
+        if listed == Some(true) {
+            return;
+        }
+        if default {
+            self.directory.await_default(name);
+        }
+        if listed.is_some() {
+            return;
+        }
+        // What cannot be read may be the record of a volume that has served: nothing is put in its place.
+        let record =
+            self.store.load(name).and_then(|recorded| recorded.map_or_else(|| open::record_of(&self.store, spec), Ok));
+        match record {
+            Ok(record) => self.show_failed(record, problem),
+            Err(error) => log::say!(Error, about(name), "volume {name} is not in the list of volumes: {error:#}"),
         }
     }
 
-    pub(super) fn show_failed(&self, record: Record, problem: &str) {
+    fn show_failed(&self, record: Record, problem: &str) {
+        let facts = VolumeFacts {
+            name: record.name.clone(),
+            volume: record.volume.to_string(),
+            backing: record.backing.clone(),
+            access: "closed".to_owned(),
+            tier_kind: record.tier.kind,
+            tier_path: record.tier.path.display().to_string(),
+            tier_bytes: record.tier.size_bytes,
+            volatile: record.volatile,
+            memory_bytes: 0,
+            journal: Err("the volume is not open".to_owned()),
+        };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != record.name);
-        let absence = Absence::Failed(problem.to_owned());
-        entries.push(Entry::absent(VolumeFacts::of_closed(&record), record, absence));
-    }
-
-    /// A volume that could not be opened is going to be opened again; what is told of it says so.
-    pub fn note_tried_again(&self, name: &str) {
-        if let Some(entry) = self.entries().iter_mut().find(|e| e.facts.name == name)
-            && let Some(Absence::Failed(why)) = &mut entry.absence
-            && !why.ends_with(TRIED_AGAIN)
-        {
-            why.push_str(TRIED_AGAIN);
-        }
-    }
-
-    /// The record of a volume that could not be opened, if it is in the list as one.
-    pub fn record_of_failed(&self, name: &str) -> Option<Record> {
-        let entries = self.entries();
-        entries.iter().find(|e| e.facts.name == name && !e.is_open()).map(|e| e.record.clone())
-    }
-
-    /// It was not tried to open it again, for this reason.
-    pub fn note_not_tried(&self, name: &str, why: &str) {
-        if self.record_of_failed(name).is_some() {
-            self.note_failed(name, why);
-        }
+        entries.push(Entry::absent(facts, record, Absence::Failed(problem.to_owned())));
     }
 
     /// What is in the list of a volume that has never served: once it is made it goes on with the identity under which it was shown.
@@ -58,31 +65,24 @@ impl Node {
     }
 
     /// A volume that was opened for the first time and did not come to serve: takes back what was made of it, its marker before the tier
-    /// that it speaks of. `was_shown`: it stays in the list, where it was before, as one that was never made.
-    pub(super) async fn take_back(
-        &self,
-        name: &str,
-        (steps, marker): (FirstSteps, Arc<MarkerFile>),
-        was_shown: bool,
-        failed: Failure,
-    ) -> Failure {
+    /// that it speaks of. `was_shown`: it stays in the list, where it was before.
+    pub(super) async fn take_back(&self, name: &str, steps: FirstSteps, was_shown: bool, failed: Failure) -> Failure {
         let store = self.store.clone();
         let work = move || {
-            let unmade = steps.unmake(&store)?.cloned();
-            if let Some(record) = &unmade {
-                marker.put_back(record.volume)?;
+            if let Some(record) = steps.unmake(&store)?
+                && let Some(marker) = MarkerFile::of(&store, record)
+            {
+                marker.remove(record.volume)?;
             }
-            steps.take_back(&store).map(|()| unmade)
+            steps.take_back(&store)
         };
-        match blocking(work).await {
-            Err(why) => {
-                let message = also_left(&failed.message, &why);
-                self.note_failed(name, &message);
-                return Failure { message, ..failed };
-            }
-            Ok(_) if !was_shown => drop(self.forget_without_record(name)),
-            Ok(Some(unmade)) => self.show_failed(unmade, &failed.message),
-            Ok(None) => {}
+        if let Err(why) = blocking(work).await {
+            let message = also_left(&failed.message, &why);
+            self.note_failed(name, &message);
+            return Failure { message, ..failed };
+        }
+        if !was_shown {
+            self.forget_without_record(name);
         }
         failed
     }

@@ -17,7 +17,7 @@
 //!   old tier nothing is acknowledged before the record names that one again: where it cannot be written, the volume stays closed.
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
 
-use super::markers::{MarkerFile, Moment, save_marker};
+use super::markers::{Moment, save_marker};
 use super::opening::Opening;
 use super::plan::{Plan, Settings, Wanted, plan};
 use super::{Absence, Answer, Node, Running, blocking, failure};
@@ -383,8 +383,7 @@ impl Node {
                 return failure(FailureKind::Failed, message);
             }
         };
-        let marker = MarkerFile::of_opened(&opened, false);
-        self.attach(opened, marker, false, Some(former.shard)).await?;
+        self.attach(opened, false, Some(former.shard)).await?;
         Ok(self.running(&name)?.key)
     }
 

@@ -2,19 +2,18 @@
 //! leaves nothing of itself, neither now nor at the next start.
 //!
 //! Invariants:
-//! - Only what the opening itself has made goes, known by what it has open of it, whatever lies at its path by now and whatever is in it:
-//!   a record that was there before is there again, and a file that was there is not touched.
+//! - Only what the opening itself has made goes: a record that was there before is there again, and a file that was there is not touched.
 //! - What goes holds no write: no client can have chosen a volume that did not come to serve.
 //! - Of a volume that is recorded as made, the record says first that it is not: without its tier it would be one that has lost it.
 //! - The record goes last. Where the removal breaks off it names what is left, and the volume can be deleted or asked for again.
 
-use super::{FoundTier, TIER_LOCK_WAIT, make_tier, wipe_fixed_blocks};
+use super::{FoundTier, clear_unused_tier, make_tier};
 use crate::journal::Preparation;
 use crate::volume_store::Store;
 use anyhow::{Context, Result};
 use forebay_api::record::Record;
-use forebay_io::folder::{FileKind, Held};
-use forebay_io::{FlashTier, Journal, Tier};
+use forebay_io::Journal;
+use std::path::PathBuf;
 
 /// See the module's text. Of a volume that has served before there are none.
 pub struct FirstSteps {
@@ -22,21 +21,16 @@ pub struct FirstSteps {
     before: Option<Record>,
     /// What has been recorded since.
     recorded: Option<Record>,
-    /// The tier that has been made.
-    tier: Option<Held>,
+    /// The tier that the record names has been made.
+    tier: bool,
     /// The journal that has been made.
-    journal: Option<Held>,
+    journal: Option<PathBuf>,
 }
 
 impl FirstSteps {
     /// Nothing is made yet; `before` is recorded.
     pub fn new(before: Option<Record>) -> FirstSteps {
-        FirstSteps { before, recorded: None, tier: None, journal: None }
-    }
-
-    /// The volume is being made: it was recorded as one that has never served.
-    pub fn has_begun(&self) -> bool {
-        self.recorded.is_some()
+        FirstSteps { before, recorded: None, tier: false, journal: None }
     }
 
     /// Records the volume; `first`: it has never served.
@@ -49,7 +43,7 @@ impl FirstSteps {
     /// Makes the journal, if there is one to be made.
     pub(super) fn make_journal(&mut self, preparation: &mut Preparation) -> Result<Option<Journal>> {
         let made = preparation.make_now()?;
-        self.journal = made.as_ref().map(Journal::hold).transpose()?;
+        self.journal = made.is_some().then(|| preparation.path.clone());
         Ok(made)
     }
 
@@ -61,10 +55,7 @@ impl FirstSteps {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<FoundTier> {
         let made = make_tier(store, record, progress)?;
-        self.tier = Some(match &made.0 {
-            Tier::Memory(tier) => tier.hold()?,
-            Tier::Flash(tier) => tier.hold()?,
-        });
+        self.tier = true;
         Ok(made)
     }
 
@@ -86,14 +77,14 @@ impl FirstSteps {
     /// Removes what was made. Whatever was open of it is closed.
     pub fn take_back(&self, store: &Store) -> Result<()> {
         let Some(record) = &self.recorded else { return Ok(()) };
-        if let Some(tier) = &self.tier {
-            remove_made_tier(tier)
-                .with_context(|| format!("cannot remove the tier {} again", tier.path().display()))?;
+        if self.tier {
+            let path = record.tier.path.display();
+            clear_unused_tier(&record.tier.path, record)
+                .with_context(|| format!("cannot remove the tier {path} again"))?;
         }
-        if let Some(journal) = &self.journal {
-            // Nothing was ever destaged by it.
-            let removed = journal.remove_own();
-            removed.with_context(|| format!("cannot remove the journal {} again", journal.path().display()))?;
+        if let Some(path) = &self.journal {
+            forebay_io::journal::remove(path, &record.volume.0)
+                .with_context(|| format!("cannot remove the journal {} again", path.display()))?;
         }
         match &self.before {
             Some(before) => store.save(before),
@@ -110,79 +101,9 @@ impl FirstSteps {
     }
 }
 
-/// Removes a tier that was just made; of a device what formatting may have written, however much of it there is.
-fn remove_made_tier(tier: &Held) -> Result<()> {
-    match tier.kind()? {
-        FileKind::Regular => drop(tier.remove_own()?),
-        FileKind::Block => {
-            // Requests of the shard that has given it up have ended when the device can be claimed.
-            let claimed = FlashTier::open_held(tier, TIER_LOCK_WAIT)?;
-            wipe_fixed_blocks(tier)?;
-            drop(claimed);
-        }
-    }
-    Ok(())
-}
-
 /// The words for a failure after which not all could be taken back.
 pub fn also_left(failure: &str, why: &str) -> String {
     format!(
         "{failure}; and not all that was made for it is removed again: {why}. `forebay volume delete` removes the rest"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_api::config::{DestageName, PolicyName, TierName};
-    use forebay_api::record::{STORE_VERSION, TierRecord, VolumeId};
-    use std::path::Path;
-
-    fn record(tier: &Path) -> Record {
-        Record {
-            version: STORE_VERSION,
-            name: "vm1".into(),
-            volume: VolumeId([7; 16]),
-            backing: "/x.img".into(),
-            size_bytes: 1 << 30,
-            policy: PolicyName::Back,
-            drain_max_s: 0,
-            volatile: false,
-            format_raw: false,
-            memory_bytes: 64 << 20,
-            destage: DestageName::Auto,
-            journal_bytes: 0,
-            spare: None,
-            common: Default::default(),
-            tier: TierRecord { kind: TierName::Flash, path: tier.into(), size_bytes: 1 << 22, made: false },
-        }
-    }
-
-    #[test]
-    fn what_goes_is_what_was_made_whatever_is_in_it_and_whatever_has_its_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("state")).unwrap();
-        let path = folder.path().join("tier");
-        let record = record(&path);
-        let make = || {
-            let mut steps = FirstSteps::new(None);
-            steps.save(&store, &record, true).unwrap();
-            drop(steps.make_tier(&store, &record, &mut |_, _| {}).unwrap());
-            steps
-        };
-        // Formatting was broken off behind its first block: nothing in it says whose it is.
-        let half = make();
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[8192..8200].copy_from_slice(b"a piece!");
-        std::fs::write(&path, bytes).unwrap();
-        half.take_back(&store).unwrap();
-        assert!(!path.exists() && store.load("vm1").unwrap().is_none());
-
-        // Somebody has moved it, and has put another file there, which is as empty as the tier is.
-        let moved = make();
-        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
-        std::fs::write(&path, vec![0; 1 << 22]).unwrap();
-        moved.take_back(&store).unwrap();
-        assert!(path.exists() && store.load("vm1").unwrap().is_none());
-    }
 }
