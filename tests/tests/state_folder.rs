@@ -10,7 +10,7 @@ use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SIZE: u64 = 16 << 20;
 /// For a daemon to stop.
@@ -199,7 +199,7 @@ fn walk_after(
             scene.follow_the_record();
             scene.start();
             scene.check(&when);
-            let is = when_opened(|| state(scene));
+            let is = state(scene);
             match told {
                 Told::Done => assert_eq!(is, after, "{when}: it was said to be done"),
                 Told::Failed(_) => assert!(is == before || is == after, "{when}: {is}, not {before} or {after}"),
@@ -211,18 +211,6 @@ fn walk_after(
         }
     }
     assert!(failed > 4, "{name} writes nothing to the state folder");
-}
-
-/// What is shown when a volume that the daemon opens at its start, beside others, is open or has failed.
-fn when_opened(state: impl Fn() -> String) -> String {
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let is = state();
-        if is != "waiting" || Instant::now() > until {
-            return is;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn walk(

@@ -1,6 +1,6 @@
 //! A volume becomes quiet before it changes hands.
 
-use crate::story::{KINDS, two};
+use crate::story::{KINDS, taken_over_in_quarantine, two};
 use crate::weather::FAIR;
 use crate::world::*;
 use forebay_core::api::*;
@@ -145,18 +145,7 @@ pub fn requests_are_held_for_no_longer_than_clients_can_wait() {
 #[test]
 pub fn nothing_is_written_again_by_an_owner_that_was_told_to_be_quiet() {
     for kind in [MEMORY, FLASH] {
-        let mut world = World::new(7, FAIR, &[kind, kind, kind]);
-        world.found(0, &[0, 1, 2]);
-        world.until_serving();
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.backing_hangs = Some(0);
-        world.run_ms(100);
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.kill(0);
-        let late = world.nodes[0].late_until;
-        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        let (mut world, late) = taken_over_in_quarantine(kind);
         world.until_serving();
         assert!(!world.figures(1).mark.pins.is_empty(), "{kind:?}: nothing is pinned");
         world.run_ms(late.saturating_sub(world.now) / MS + 1);

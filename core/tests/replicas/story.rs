@@ -821,21 +821,27 @@ pub fn a_hand_over_that_was_not_to_be_goes_on_where_it_stopped() {
     world.read_all();
 }
 
+/// The first of three owners has died with a late write under way, until that time at the latest, and the second has taken over.
+pub fn taken_over_in_quarantine(kind: Make) -> (World, u64) {
+    let mut world = World::new(7, FAIR, &[kind, kind, kind]);
+    world.found(0, &[0, 1, 2]);
+    world.until_serving();
+    assert!(world.write(0, 8));
+    world.until_answered();
+    world.backing_hangs = Some(0);
+    world.run_ms(100);
+    assert!(world.write(0, 8));
+    world.until_answered();
+    world.kill(0);
+    let late = world.nodes[0].late_until;
+    world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+    (world, late)
+}
+
 #[test]
 pub fn a_second_take_over_in_quarantine_keeps_the_pins_of_the_first() {
     for kind in [MEMORY, FLASH] {
-        let mut world = World::new(7, FAIR, &[kind, kind, kind]);
-        world.found(0, &[0, 1, 2]);
-        world.until_serving();
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.backing_hangs = Some(0);
-        world.run_ms(100);
-        assert!(world.write(0, 8));
-        world.until_answered();
-        world.kill(0);
-        let late = world.nodes[0].late_until;
-        world.take_over_from(1, &[1, 2], 2, 2, &[1]);
+        let (mut world, late) = taken_over_in_quarantine(kind);
         world.until_serving();
         assert!(world.write(8, 8));
         world.until_answered();

@@ -11,7 +11,8 @@
 //! as long as it is there, and is forgotten when it ends.
 //!
 //! What works is never ended because of what somebody says, whatever works beside it: who can write to the coordinator could have
-//! the link led over a host of his, and cut it there. A node that has moved ends it by itself.
+//! the link led over a host of his, and cut it there. A node that has moved ends it by itself. (Only where all places are taken by what
+//! works does one make room, one at a time: see [`pairs`].)
 //!
 //! Bounds: addresses are what the coordinator says, which whoever can write there may change as often as he likes. However
 //! often that is, new ones are called at once only [`CHANGES_APART`] after the last ones that were; they are at most
@@ -56,7 +57,7 @@ impl Slot {
 
 impl Link {
     /// From now on the link is to be between these pairs of addresses, which are at most [`CHANNELS_MAX`]. What works goes on
-    /// until others do; what does not is given up, and what is new is called at once.
+    /// until it ends; what does not is given up, and what is new is called at once.
     pub fn set_pairs(
         &mut self,
         reactor: &mut Reactor,

@@ -170,8 +170,8 @@ impl Cluster {
         }
     }
 
-    /// Hands over, and tries again where it soon proves not to become quiet, or to find no coordinator: this node ends in any case, and its clients wait
-    /// longer for a take-over than for a hand-over.
+    /// Hands over, and tries again where the volume soon proves not to become quiet, or the coordinator not to answer: this node ends in
+    /// any case, and its clients wait longer for a take-over than for a hand-over.
     async fn give_away(&self, volume: VolumeId, name: &str, to: NodeId) -> std::result::Result<(), Trouble> {
         let begun = Instant::now();
         loop {
