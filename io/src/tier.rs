@@ -163,10 +163,10 @@ struct Made {
 }
 
 impl Made {
-    /// On failure nothing is left behind. What cannot be removed holds nothing yet, and the next attempt says what it is.
-    fn take_back(self) {
-        drop(self.file);
-        let _ = self.folder.remove(&self.name);
+    /// On failure nothing is left behind, and what somebody else has put under the name since stays. What cannot be removed holds nothing
+    /// yet, and the next attempt says what it is.
+    fn take_back(self, path: &Path) {
+        let _ = self.hold(path).and_then(|held| held.remove_own());
     }
 
     /// The file by a descriptor of its own, if it is still what its name leads to.
@@ -198,7 +198,9 @@ fn create_file_by(
     let available = available_bytes(path, place);
     let file = folder.make_readable_file(&name, 0o600).map_err(failed("create", path))?;
     let made = Made { file, folder, name };
-    let filled = lock(&made.file, path, timeout).and_then(|()| {
+    // Whoever found it empty before it was locked may have removed it as one that nobody uses.
+    let locked = lock(&made.file, path, timeout).and_then(|()| made.hold(path).map(drop).map_err(failed("keep", path)));
+    let filled = locked.and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
@@ -215,9 +217,18 @@ fn create_file_by(
     match filled {
         Ok(()) => Ok(made),
         Err(error) => {
-            made.take_back();
+            made.take_back(path);
             Err(error)
         }
+    }
+}
+
+/// What an open file is, found by its path once more.
+fn hold_again(path: &Path, file: &File) -> Result<Held, TierError> {
+    let held = Held::of(path).map_err(failed("look at", path))?;
+    match held.is(file).map_err(failed("look at", path))? {
+        true => Ok(held),
+        false => Err(unusable(path, "somebody has put something else in its place")),
     }
 }
 
@@ -245,7 +256,7 @@ pub struct MemoryTier {
     table_first: u32,
     table_blocks: u32,
     /// Carries the lock; the mapping holds the same description.
-    _file: File,
+    file: File,
 }
 
 impl MemoryTier {
@@ -275,7 +286,7 @@ impl MemoryTier {
             Ok(tier)
         });
         if mapped.is_err() {
-            made.take_back();
+            made.take_back(path);
         }
         mapped
     }
@@ -307,7 +318,7 @@ impl MemoryTier {
     fn map(path: &Path, file: File, length: u64) -> Result<MemoryTier, TierError> {
         let mapping = Mapping::shared(&file, length as usize).map_err(failed("map", path))?;
         let mapping = Arc::new(mapping);
-        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, _file: file })
+        Ok(MemoryTier { path: path.to_owned(), mapping, table_first: 0, table_blocks: 0, file })
     }
 
     /// Says where the descriptor table lies; needed before [`MemoryTier::describe`].
@@ -323,6 +334,11 @@ impl MemoryTier {
     /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its file by a descriptor of its own, which neither locks it nor keeps it from being locked.
+    pub fn hold(&self) -> Result<Held, TierError> {
+        hold_again(&self.path, &self.file)
     }
 
     /// Blocks of 4096 bytes that the tier has.
@@ -453,7 +469,7 @@ impl FlashTier {
         let held = match made.hold(path).map_err(failed("open", path)) {
             Ok(held) => held,
             Err(error) => {
-                made.take_back();
+                made.take_back(path);
                 return Err(error);
             }
         };
@@ -462,6 +478,7 @@ impl FlashTier {
         drop(made);
         let mut finish = || {
             let tier = FlashTier::open_held(&held, lock_timeout)?;
+            held.still_has_its_name().map_err(failed("keep", path))?;
             if prewrite {
                 let zeros = AlignedBuffer::new(PREWRITE_BYTES.min(length as usize));
                 let mut done = 0;
@@ -536,6 +553,11 @@ impl FlashTier {
     /// How the bytes reach the medium, and why not directly.
     pub fn access(&self) -> &Access {
         self.file.access()
+    }
+
+    /// Its file or device by a descriptor of its own, which neither locks it nor keeps it from being locked.
+    pub fn hold(&self) -> Result<Held, TierError> {
+        hold_again(self.path(), self.file.file())
     }
 
     /// The file or block device that it lies on.
@@ -707,6 +729,19 @@ mod tests {
             "{told:?} of {before}"
         );
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_somebody_has_put_in_the_place_of_a_file_that_was_not_finished_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        let made = create_file_by(&path, 1 << 20, SECOND, |_, _| {
+            std::fs::rename(&path, folder.path().join("aside"))?;
+            std::fs::write(&path, "another's")?;
+            Err(io::Error::from_raw_os_error(libc::EIO))
+        });
+        assert!(made.is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"another's");
     }
 
     #[test]

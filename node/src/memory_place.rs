@@ -12,6 +12,7 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// A folder in a tmpfs, and what the operator should know of it.
 #[derive(Clone, Debug)]
@@ -24,6 +25,9 @@ pub struct MemoryPlace {
 
 /// Finds a tmpfs for memory tiers, or mounts one.
 pub fn find(shm_size: Option<u64>) -> Result<MemoryPlace> {
+    // One after the other: of two that mount, the later one would hide what the other has put into the first by then.
+    static MOUNTING: Mutex<()> = Mutex::new(());
+    let _one = MOUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let own = paths::run_dir().join("memory");
     make_dir(&own)?;
     // Mounted by the administrator or the unit, hugetlbfs as well.

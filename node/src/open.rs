@@ -24,7 +24,7 @@ use forebay_api::config::{DestageName, TierName};
 use forebay_api::record::{ImageIdentity, Marker, Record, VolumeId};
 use forebay_api::units::show_size;
 use forebay_core::VolumeConfig;
-use forebay_core::format::{Superblock, TIER_FIXED_BLOCKS, TierKind, TierLayout, Version};
+use forebay_core::format::{Superblock, TierKind, TierLayout};
 use forebay_core::types::{BLOCK_BYTES, Duration, SECTOR_BYTES};
 use forebay_host::topology::NodeNumber;
 use forebay_io::backing::{BackingSpec, OpenError};
@@ -40,8 +40,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 mod first_steps;
+mod making;
 mod reconcile;
 pub use first_steps::{FirstSteps, also_left};
+use making::wipe_fixed_blocks;
+pub use making::{is_all_zeros, is_own_place, make_tier};
 use reconcile::reconcile;
 pub use reconcile::record_of;
 
@@ -760,228 +763,4 @@ fn spare_state(name: &str, held: &Held) -> Result<Spare> {
         Some(_) | None if is_ours => Spare::Unclean,
         Some(_) | None => Spare::Other,
     })
-}
-
-pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
-    let (path, bytes) = (&record.tier.path, record.tier.size_bytes);
-    let blocks = u32::try_from(bytes / BLOCK_BYTES).context("a tier has at most 8 TiB")?;
-    let layout = match record.tier.kind {
-        TierName::Memory => TierLayout::memory(blocks),
-        TierName::Flash => TierLayout::flash(blocks),
-    };
-    let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
-    refuse_foreign_tier(path, record)?;
-    if is_own_place(store, record) {
-        // Left by a start that ended before the volume served; nothing was ever stored in it.
-        forebay_io::durable::remove_durably(path)?;
-    } else {
-        clear_unused_tier(path, record)?;
-    }
-    let tier = match record.tier.kind {
-        TierName::Memory => Tier::Memory(MemoryTier::create(path, bytes, TIER_LOCK_WAIT)?),
-        TierName::Flash => {
-            Tier::Flash(FlashTier::create(path, bytes, true, TIER_LOCK_WAIT, |done| progress(done, bytes))?)
-        }
-    };
-    let mut name = [0u8; 64];
-    name[..record.name.len()].copy_from_slice(record.name.as_bytes());
-    let mut identity = [0; 8];
-    forebay_io::machine::random_bytes(&mut identity)?;
-    let created = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let superblock = Superblock {
-        version: Version::Two,
-        tier: u64::from_le_bytes(identity),
-        volume: record.volume.0,
-        name,
-        size_bytes: record.size_bytes,
-        created_unix_s: created,
-        layout,
-    };
-    Ok((tier, superblock))
-}
-
-/// Whether its tier lies under a name that Forebay gives to this volume's tiers alone, in a folder of its own: whatever else lies there
-/// was left by a start of this volume.
-pub fn is_own_place(store: &Store, record: &Record) -> bool {
-    record.tier.path == store.tier_path(&record.name) || memory_place::is_of_volume(&record.tier.path, &record.name)
-}
-
-/// What a start that ended before the volume served has left in a place of the operator's: it is removed if it can be
-/// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
-fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
-    let Some(held) = find_tier(path)? else { return Ok(()) };
-    let reader = TierReader::of(&held)?;
-    let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
-    match held.kind()? {
-        FileKind::Regular => {
-            let claimed = claim_unused(&held, ours)?;
-            if !ours && !is_all_zeros(&held)? {
-                bail!(
-                    "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. \
-                     Give another --tier-path, or remove the file if nobody needs it",
-                    path.display(),
-                    record.name
-                );
-            }
-            held.remove().with_context(|| format!("cannot remove {}", path.display()))?;
-            drop(claimed);
-            Ok(())
-        }
-        FileKind::Block if ours => {
-            // Writes of the former process have ended when the device can be claimed.
-            let tier = FlashTier::open_held(&held, TIER_LOCK_WAIT)?;
-            wipe_fixed_blocks(&held).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
-            drop(tier);
-            Ok(())
-        }
-        // Whether it is empty is looked at when it is taken.
-        FileKind::Block => Ok(()),
-    }
-}
-
-/// Locks a file that may be removed: an empty one may be somebody's new image. Requests of a former start of ours are awaited.
-fn claim_unused(held: &Held, ours: bool) -> Result<std::fs::File> {
-    let path = held.path().display();
-    if let Some(user) = forebay_io::backing::user_of(held) {
-        bail!("cannot make a tier at {path}: the file is {user}; nothing was changed. Give another --tier-path");
-    }
-    let wait = if ours { TIER_LOCK_WAIT } else { std::time::Duration::ZERO };
-    let file = held.open(true, 0).with_context(|| format!("cannot open {path}"))?;
-    match forebay_io::lock::await_lock(&file, wait).with_context(|| format!("cannot lock {path}"))? {
-        LockAttempt::Locked => Ok(file),
-        LockAttempt::HeldBy(holder) => bail!(
-            "cannot make a tier at {path}: the file is in use by {holder}; nothing was changed. Give another --tier-path, or end \
-             that use"
-        ),
-    }
-}
-
-/// Whether nothing was ever stored in a file or device.
-pub fn is_all_zeros(held: &Held) -> Result<bool> {
-    use std::io::Read;
-    let path = held.path();
-    let mut file = held.open(false, 0).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut piece = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut piece).with_context(|| format!("cannot read {}", path.display()))? {
-            0 => return Ok(true),
-            read if piece[..read].iter().any(|&byte| byte != 0) => return Ok(false),
-            _ => {}
-        }
-    }
-}
-
-/// Superblock and checkpoints: all that formatting has written.
-fn wipe_fixed_blocks(held: &Held) -> std::io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let file = held.open(true, 0)?;
-    file.write_all_at(&vec![0; TIER_FIXED_BLOCKS as usize * BLOCK_BYTES as usize], 0)?;
-    file.sync_all()
-}
-
-/// A device or file that holds the tier of another volume is not made into a new one.
-fn refuse_foreign_tier(path: &Path, record: &Record) -> Result<()> {
-    let Some(held) = find_tier(path)? else { return Ok(()) };
-    if let Ok(superblock) = TierReader::of(&held)?.superblock()
-        && superblock.volume != record.volume.0
-    {
-        bail!(
-            "{} holds the tier of volume {}; wipe it first if that volume is gone (`wipefs`, or `dd if=/dev/zero bs=4k count=1`)",
-            path.display(),
-            names::shown_in_full(VolumeId(superblock.volume))
-        );
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_api::config::PolicyName;
-    use forebay_api::record::{STORE_VERSION, TierRecord};
-
-    fn record(path: &Path) -> Record {
-        Record {
-            version: STORE_VERSION,
-            name: "vm1".into(),
-            volume: VolumeId([7; 16]),
-            backing: "/x.img".into(),
-            size_bytes: 1 << 30,
-            policy: PolicyName::Back,
-            drain_max_s: 0,
-            volatile: false,
-            format_raw: false,
-            memory_bytes: 64 << 20,
-            destage: DestageName::Auto,
-            journal_bytes: 0,
-            spare: None,
-            common: Default::default(),
-            tier: TierRecord { kind: TierName::Flash, path: path.into(), size_bytes: 1 << 22, made: false },
-        }
-    }
-
-    #[test]
-    fn a_tier_left_by_a_start_that_never_served_is_made_again_and_nothing_else_is_touched() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tier");
-        let record = record(&path);
-        clear_unused_tier(&path, &record).unwrap();
-
-        // Whose new image that is the file itself cannot say; its lock can.
-        let in_use = std::fs::File::create(&path).unwrap();
-        in_use.set_len(3 << 20).unwrap();
-        assert_eq!(forebay_io::lock::try_lock(&in_use).unwrap(), LockAttempt::Locked);
-        let error = format!("{:#}", clear_unused_tier(&path, &record).unwrap_err());
-        assert!(error.contains("in use by") && path.exists(), "{error}");
-        drop(in_use);
-
-        for length in [0, 3 << 20] {
-            std::fs::write(&path, vec![0; length]).unwrap();
-            clear_unused_tier(&path, &record).unwrap();
-            assert!(!path.exists(), "{length} bytes prepared, but not formatted");
-        }
-
-        let layout = TierLayout::flash(1024).unwrap();
-        let tier = |volume| {
-            let mut bytes = Superblock {
-                version: Version::Two,
-                tier: 1,
-                volume,
-                name: [0; 64],
-                size_bytes: 1 << 30,
-                created_unix_s: 0,
-                layout,
-            }
-            .encode();
-            bytes.resize(4 << 20, 0);
-            bytes
-        };
-        std::fs::write(&path, tier([7; 16])).unwrap();
-        clear_unused_tier(&path, &record).unwrap();
-        assert!(!path.exists(), "formatted for this volume, which has never served");
-
-        let mut last_byte = vec![0; 3 << 20];
-        *last_byte.last_mut().unwrap() = 1;
-        for others in [tier([8; 16]), last_byte] {
-            std::fs::write(&path, &others).unwrap();
-            let error = format!("{:#}", clear_unused_tier(&path, &record).unwrap_err());
-            assert!(error.contains("nothing was changed"), "{error}");
-            assert!(std::fs::read(&path).unwrap() == others);
-        }
-    }
-    #[test]
-    fn a_memory_tier_in_a_place_of_the_operators_is_made_over_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("state")).unwrap();
-        let path = folder.path().join("anything");
-        let mut record = record(&path);
-        record.tier.kind = TierName::Memory;
-        std::fs::write(&path, "of anybody's").unwrap();
-        let error = format!("{:#}", make_tier(&store, &record, &mut |_, _| {}).unwrap_err());
-        assert!(error.contains("nothing was changed"), "{error}");
-        assert_eq!(std::fs::read(&path).unwrap(), b"of anybody's");
-        assert!(!is_own_place(&store, &record));
-        record.tier.path = store.tier_path("vm1");
-        assert!(is_own_place(&store, &record));
-    }
 }

@@ -119,7 +119,8 @@ impl Held {
         Ok(calls::stat_of(self.place.as_fd())?.identity == calls::stat_of(file.as_fd())?.identity)
     }
 
-    fn still_has_its_name(&self) -> io::Result<()> {
+    /// An error where its name is another's by now, or nobody's.
+    pub fn still_has_its_name(&self) -> io::Result<()> {
         if calls::stat_at(self.folder.fd.as_fd(), &self.name)?.identity == calls::stat_of(self.place.as_fd())?.identity
         {
             return Ok(());
@@ -132,6 +133,22 @@ impl Held {
         self.still_has_its_name()?;
         self.folder.remove(&self.name)?;
         self.folder.sync()
+    }
+
+    /// Whether its name is still its own: false where it is another's by now, or nobody's.
+    pub fn has_its_name(&self) -> io::Result<bool> {
+        match calls::stat_at(self.folder.fd.as_fd(), &self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            there => Ok(there?.identity == calls::stat_of(self.place.as_fd())?.identity),
+        }
+    }
+
+    /// Removes it durably, if its name is still its own; what has its name by now stays, and false comes back.
+    pub fn remove_own(&self) -> io::Result<bool> {
+        match self.has_its_name()? {
+            true => self.remove().map(|()| true),
+            false => Ok(false),
+        }
     }
 
     /// Renames it durably within its folder, if its name is still its own.

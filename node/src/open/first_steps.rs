@@ -7,7 +7,8 @@
 //! - Of a volume that is recorded as made, the record says first that it is not: without its tier it would be one that has lost it.
 //! - The record goes last. Where the removal breaks off it names what is left, and the volume can be deleted or asked for again.
 
-use super::{FoundTier, clear_unused_tier, make_tier};
+use super::making::clear_unused_tier;
+use super::{FoundTier, make_tier};
 use crate::journal::Preparation;
 use crate::volume_store::Store;
 use anyhow::{Context, Result};
