@@ -39,6 +39,8 @@ mod planted;
 mod rounds;
 mod sampler;
 pub mod serve;
+mod starting;
 mod status;
 mod telemetry;
+mod unit;
 mod volume_store;
