@@ -1,7 +1,6 @@
 //! What is fixed while a volume is open, and what it takes of the memory.
 
 use forebay_api::config::{self, TierName};
-use forebay_api::record::Record;
 
 /// Bound on a volume's memory: its frames, what core keeps for each block of its tier and frame (index entry, descriptor,
 /// lists), what it measures, and the last looks at that.
@@ -37,22 +36,4 @@ pub struct VolumeFacts {
     pub memory_bytes: u64,
     /// Where its journal lies, or why it has no place for one.
     pub journal: Result<String, String>,
-}
-
-impl VolumeFacts {
-    /// Of a volume that is not open: what its record says.
-    pub fn of_closed(record: &Record) -> VolumeFacts {
-        VolumeFacts {
-            name: record.name.clone(),
-            volume: record.volume.to_string(),
-            backing: record.backing.clone(),
-            access: "closed".to_owned(),
-            tier_kind: record.tier.kind,
-            tier_path: record.tier.path.display().to_string(),
-            tier_bytes: record.tier.size_bytes,
-            volatile: record.volatile,
-            memory_bytes: 0,
-            journal: Err("the volume is not open".to_owned()),
-        }
-    }
 }

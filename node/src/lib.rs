@@ -39,8 +39,6 @@ mod planted;
 mod rounds;
 mod sampler;
 pub mod serve;
-mod starting;
 mod status;
 mod telemetry;
-mod unit;
 mod volume_store;

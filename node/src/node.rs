@@ -2,8 +2,7 @@
 //!
 //! Invariants:
 //! - A volume can be chosen by clients only after its marker and record say that its tier may hold the only copy.
-//! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that, nor do the openings of a
-//!   start ([`openings`]).
+//! - Volumes are created, resized, deleted and stopped one at a time; reports and drains do not wait for that.
 //! - Whatever fails on one volume leaves the others alone.
 
 mod changes;
@@ -14,12 +13,10 @@ mod looks;
 mod markers;
 mod of_cluster;
 mod opening;
-mod openings;
 mod places;
 mod plan;
 mod recordings;
 mod tier_change;
-mod unserved;
 
 use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
@@ -30,12 +27,11 @@ use crate::facts::{VolumeFacts, volume_memory};
 use crate::failure::{Failure, FailureKind, HELD_IMAGE, command_failure};
 use crate::journal::{Preparation, Step};
 use crate::log;
-use crate::open::{self, Opened};
+use crate::open::{self, FirstSteps, Inherited, Opened};
 use crate::placement::Placement;
 use crate::rounds::Rounds;
 use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
-use failed::Undo;
 use forebay_api::config;
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
@@ -48,24 +44,22 @@ use forebay_core::status::Phase;
 use forebay_core::types::Duration;
 use forebay_host::topology::NodeNumber;
 use forebay_io::machine::host_name;
-use forebay_io::{Backing, closing};
+use forebay_io::{Backing, LockAttempt, closing};
 use images::ImageWatch;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
 use opening::Opening;
-pub use openings::{Reserved, Retry};
 use recordings::Recordings;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::oneshot;
-use unserved::incomplete_of;
+
+/// Pause between two attempts to lock a backing: each looks through /proc for the holder.
+const LOCK_RETRY: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// How long a stop without drain waits for requests that were taken.
 const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// How long a stop waits at its end for volumes that are being opened: what they have under way on the shards is ended in order.
-const OPENINGS_END: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// How long a change of destage, or a stop that is otherwise done, waits for what is done about the journal at the start.
 const PREPARED_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
@@ -137,66 +131,20 @@ struct Entry {
     activity_seen: u64,
     /// How far a change of its tier's medium is.
     changing: Option<tier_change::Progress>,
-    /// It is being opened by the start, which has it to itself until this is taken out again.
-    opening: Option<OpeningPlace>,
-    /// The start could not open it, and tries again. Whoever puts another entry in the place of this one ends that.
-    again: bool,
-}
-
-/// The opening by the start that has a volume to itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct OpeningPlace {
-    /// Another one for each opening.
-    number: u64,
-    /// Where clients will wait for the volume.
-    shard: usize,
 }
 
 impl Entry {
     fn absent(facts: VolumeFacts, record: Record, absence: Absence) -> Entry {
-        Entry {
-            facts,
-            record,
-            running: None,
-            absence: Some(absence),
-            activity_seen: 0,
-            changing: None,
-            opening: None,
-            again: false,
-        }
+        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0, changing: None }
     }
 
-    fn serving(facts: VolumeFacts, record: Record, running: Running) -> Entry {
-        Entry {
-            facts,
-            record,
-            running: Some(running),
-            absence: None,
-            activity_seen: 0,
-            changing: None,
-            opening: None,
-            again: false,
-        }
-    }
-
-    /// Puts this entry in the place of the one of its name. An opening that has the volume to itself keeps it: only its own end gives that
-    /// back.
-    fn put_into(mut self, entries: &mut Vec<Entry>) {
-        if let Some(former) = entries.iter().find(|e| e.facts.name == self.facts.name) {
-            self.opening = former.opening;
-        }
-        entries.retain(|e| e.facts.name != self.facts.name);
-        entries.push(self);
-    }
-
-    /// It runs, or will by itself, or is being opened.
+    /// It runs, or will by itself.
     fn is_open(&self) -> bool {
-        self.opening.is_some()
-            || match &self.absence {
-                None => self.running.is_some(),
-                Some(Absence::Waiting(..)) => true,
-                Some(Absence::Failed(_)) => false,
-            }
+        match &self.absence {
+            None => self.running.is_some(),
+            Some(Absence::Waiting(..)) => true,
+            Some(Absence::Failed(_)) => false,
+        }
     }
 }
 
@@ -243,8 +191,6 @@ pub struct Node {
     memory_bytes_besides: u64,
     allowed: Arc<Allowed>,
     keys: Arc<AtomicU64>,
-    /// The number of the next opening by the start.
-    openings: AtomicU64,
     /// The cluster that this is a node of.
     cluster: OnceLock<Arc<Cluster>>,
     telemetry: Arc<Telemetry>,
@@ -252,8 +198,6 @@ pub struct Node {
     entries: Mutex<Vec<Entry>>,
     /// Held while volumes come, go or change size.
     admin: tokio::sync::Mutex<()>,
-    /// The volumes are being stopped; set while the list is held.
-    stops: AtomicBool,
     /// Whose turn it is to change the record of a volume that is there.
     recordings: Recordings,
 }
@@ -262,11 +206,6 @@ impl Node {
     /// Makes known where the dashboard is; once.
     pub fn set_page(&self, page: String) {
         assert!(self.page.set(page).is_ok(), "the page is made known once");
-    }
-
-    /// Makes known in which order the volumes of the start would be the default export, before any of them is there.
-    pub fn set_order_of_start(&self, names: Vec<String>) {
-        self.directory.set_order(names);
     }
 
     /// A node without volumes. `memory_bytes_besides`: bound on memory that is not of volumes.
@@ -293,13 +232,11 @@ impl Node {
             memory_bytes_besides,
             allowed,
             keys: Arc::default(),
-            openings: AtomicU64::new(0),
             cluster: OnceLock::new(),
             telemetry,
             doctor: Arc::default(),
             entries: Mutex::new(Vec::new()),
             admin: tokio::sync::Mutex::new(()),
-            stops: AtomicBool::new(false),
             recordings: Recordings::default(),
         }))
     }
@@ -329,20 +266,126 @@ impl Node {
 
     // --- volumes come ---
 
-    /// `undo`: how what was made of it is taken back where it does not come to serve. `shard`: where clients wait for it.
-    async fn attach(
+    /// Opens what the state folder holds of a volume, what a spec asks for, or both, and serves it. What is not known
+    /// by a record and fails leaves nothing behind: neither in the list nor in files.
+    pub async fn open(
         self: &Arc<Node>,
-        opened: Opened,
-        undo: Option<Undo>,
+        name: &str,
+        spec: Option<VolumeSpec>,
         default: bool,
-        shard: Option<usize>,
+        progress: impl FnMut(u64, u64) + Send + 'static,
     ) -> Answer<Vec<String>> {
-        let marker = MarkerFile::of_opened(&opened, undo.as_ref().is_some_and(|undo| undo.steps.has_begun()));
+        let _admin = self.admin.lock().await;
+        if self.entries().iter().any(|e| e.facts.name == name && e.is_open()) {
+            return failure(FailureKind::Conflict, format!("volume {name} is there already"));
+        }
+        let recorded = || self.store.load(name).ok().flatten().map(|record| record.backing);
+        if let Some(new) = spec.as_ref().filter(|_| recorded().is_none())
+            && let Err(why) = self.check_places(new, NamedBy::Here).await
+        {
+            self.note_failed(name, &why.message);
+            return Err(why);
+        }
+        if let Some(backing) = spec.as_ref().map(|spec| spec.backing.clone()).or_else(recorded)
+            && let Some(other) = self.running_on(&backing)
+        {
+            let message = format!("cannot open volume {name}: volume {other} has the backing {backing} already");
+            self.note_failed(name, &message);
+            return failure(FailureKind::Conflict, message);
+        }
+        // Nobody else gives volumes to shards meanwhile.
+        let memory_node = self.placement.memory_node(self.emptiest_shard(None));
+        let was_shown = self.entries().iter().any(|e| e.facts.name == name);
+        let opened = self.open_blocking(name, spec, memory_node, progress).await;
+        match opened {
+            Ok((opened, _)) if opened.waits.is_some() => Ok(self.attach_later(opened, default)),
+            Ok((opened, steps)) => match self.attach(opened, default, None).await {
+                Err(failed) => Err(self.take_back(name, steps, was_shown, failed).await),
+                attached => attached,
+            },
+            Err(message) => {
+                self.note_failed(name, &message);
+                failure(FailureKind::Failed, format!("cannot open volume {name}: {message}"))
+            }
+        }
+    }
+
+    /// The volume that runs on this backing.
+    fn running_on(&self, backing: &str) -> Option<String> {
+        let entries = self.entries();
+        let same = |e: &&Entry| e.is_open() && config::same_backing(&e.facts.backing, backing);
+        entries.iter().find(same).map(|e| e.facts.name.clone())
+    }
+
+    async fn open_blocking(
+        self: &Arc<Node>,
+        name: &str,
+        spec: Option<VolumeSpec>,
+        memory_node: Option<NodeNumber>,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<(Opened, FirstSteps), String> {
+        let (node, name) = (self.clone(), name.to_owned());
+        let shown = spec.as_ref().and_then(|_| self.shown_without_record(&name));
+        let work = move || -> anyhow::Result<(Opened, FirstSteps)> {
+            let before = node.store.load(&name)?;
+            let mut steps = FirstSteps::new(before.clone());
+            let recorded = before.or(shown);
+            anyhow::ensure!(recorded.is_some() || spec.is_some(), "there is no record of it");
+            let (store, inherited) = (&node.store, Inherited::default());
+            let open =
+                || open::open(store, recorded, spec.as_ref(), node.shm_size, inherited, &mut steps, &mut progress);
+            match node.placement.open(memory_node, open) {
+                Ok(opened) => Ok((opened, steps)),
+                Err(error) => Err(steps.take_back_after(store, error)),
+            }
+        };
+        blocking(work).await
+    }
+
+    /// Attaches a volume when the backing's lock is ours, and meanwhile shows what it waits for.
+    fn attach_later(self: &Arc<Node>, mut opened: Opened, default: bool) -> Vec<String> {
+        let why = opened.waits.take().expect("it waits for something");
+        let name = opened.record.name.clone();
+        if default {
+            self.directory.await_default(&name);
+        }
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let absence = Absence::Waiting(why.clone(), cancelled.clone());
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
+        entries.push(Entry::absent(opened.facts.clone(), opened.record.clone(), absence));
+        drop(entries);
+        let mut remarks = std::mem::take(&mut opened.remarks);
+        remarks.push(why);
+        let node = self.clone();
+        tokio::spawn(async move {
+            let ended = cancelled.clone();
+            let wait = move || await_backing(opened, &ended);
+            let waited = tokio::task::spawn_blocking(wait).await;
+            let _admin = node.admin.lock().await;
+            if cancelled.load(Ordering::Relaxed) {
+                return;
+            }
+            let attached = match waited {
+                Ok(Some(opened)) => node.attach(opened, default, None).await,
+                Ok(None) => return,
+                Err(_) => failure(FailureKind::Failed, "the thread that waited for it panicked; this is a bug"),
+            };
+            match attached {
+                Ok(_) => log::say!(Notice, volume(name), "I/O of the former process has ended; it is served"),
+                Err(failure) => log::say!(Error, about(name), "{}", failure.message),
+            }
+        });
+        remarks
+    }
+
+    /// `shard`: where clients wait for it.
+    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
         let Opened {
             volume,
             mut record,
             facts,
-            marker_path: _,
+            marker_path,
             image,
             preparation,
             journal_place,
@@ -359,58 +402,47 @@ impl Node {
         let prepared = Arc::new(AtomicBool::new(false));
         let (serving, served) = oneshot::channel();
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
+        let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
         let draining = Arc::default();
         let running =
             Running { shard, key, activity, opening, watch, marker, journal_place, closed, prepared, draining };
-        let export = match self.begin_to_serve(served, &mut record, &running).await {
-            Ok(export) => export,
-            Err(reason) => return Err(self.give_up(&name, running, preparation, undo, &reason).await),
+        let outcome = match served.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(format!(
+                "the tier {} cannot be used: {reason}. Nothing was changed; `forebay inspect` shows what is left of it, \
+                 `forebay salvage` copies it out",
+                record.tier.path.display()
+            )),
+            Err(_) => Err("its data-path thread has ended; see the daemon's messages".to_owned()),
+        };
+        let outcome = match outcome {
+            Ok(()) => {
+                let before = record.clone();
+                record.tier.made = true;
+                self.save_both(before, &record, &running).await
+            }
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = outcome {
+            self.detach(&running).await;
+            // Whoever tries again at once finds no lock of this attempt.
+            drop(preparation);
+            close_files(&name, running).await;
+            self.note_failed(&name, &reason);
+            return failure(FailureKind::Failed, format!("cannot serve volume {name}: {reason}"));
+        }
+        let Some(export) = self.export_of(&record, &running).await else {
+            return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
         };
         self.prepare_backing(&name, &running, preparation);
+        let mut entries = self.entries();
+        entries.retain(|e| e.facts.name != name);
         self.directory.let_in(&name, record.common.clients.clone());
-        if !self.list_as_serving(Entry::serving(facts, record, running.clone())) {
-            self.detach(&running).await;
-            close_files(&name, running).await;
-            return failure(FailureKind::Conflict, format!("cannot serve volume {name}: the daemon is being stopped"));
-        }
+        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
+        drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
-    }
-
-    /// Has a volume recorded as one that serves, once its shard has it. What clients choose it by.
-    async fn begin_to_serve(
-        self: &Arc<Node>,
-        served: oneshot::Receiver<Result<(), String>>,
-        record: &mut Record,
-        running: &Running,
-    ) -> Result<Export, String> {
-        const ENDED: &str = "its data-path thread has ended; see the daemon's messages";
-        match served.await {
-            Ok(Ok(())) => {}
-            Ok(Err(reason)) => {
-                return Err(format!(
-                    "the tier {} cannot be used: {reason}. Nothing was changed; `forebay inspect` shows what is left of it, \
-                     `forebay salvage` copies it out",
-                    record.tier.path.display()
-                ));
-            }
-            Err(_) => return Err(ENDED.to_owned()),
-        }
-        let before = record.clone();
-        record.tier.made = true;
-        self.save_both(before, record, running).await?;
-        self.export_of(record, running).await.ok_or_else(|| ENDED.to_owned())
-    }
-
-    /// False: whoever stops the volumes has begun, and would not stop this one.
-    fn list_as_serving(&self, entry: Entry) -> bool {
-        let mut entries = self.entries();
-        if self.stops.load(Ordering::Relaxed) {
-            return false;
-        }
-        entry.put_into(&mut entries);
-        true
     }
 
     async fn export_of(&self, record: &Record, running: &Running) -> Option<Export> {
@@ -440,15 +472,13 @@ impl Node {
             save_marker(&record, &running, &snapshot, Moment::Serving)?;
             if record_first { Ok(()) } else { record_as_made(&store, &before, &record, &running.marker) }
         };
-        // The image's server may take its time.
-        on_own_thread(work).await
+        blocking(work).await
     }
 
     /// `memory_node`: of those whose memory is on this node.
     fn emptiest_shard(&self, memory_node: Option<NodeNumber>) -> usize {
         let entries = self.entries();
-        let place = |e: &Entry| e.running.as_ref().map(|running| running.shard).or(e.opening.map(|place| place.shard));
-        let on = |shard| entries.iter().filter(|e| place(e) == Some(shard)).count();
+        let on = |shard| entries.iter().filter(|e| e.running.as_ref().is_some_and(|r| r.shard == shard)).count();
         let fits = |shard: &usize| memory_node.is_none() || self.placement.memory_node(*shard) == memory_node;
         // Shard 0 accepts all clients: of two that are equally full it is the second choice.
         let shards = (0..self.shards.len()).rev().filter(fits);
@@ -740,15 +770,22 @@ impl Node {
         for shard in &self.shards {
             shard.send(ToShard::StopListening);
         }
-        let (running, unserved) = self.begin_stop();
+        let running: Vec<(Record, Running)> =
+            self.entries().iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect();
         let stop = |(record, running)| {
             let node = self.clone();
             tokio::spawn(async move { node.stop_one(record, running, drain).await })
         };
         let stops: Vec<_> = running.into_iter().map(stop).collect();
-        let mut stopped = Stopped { incomplete: incomplete_of(unserved).await, displaced: Vec::new() };
+        let mut stopped = Stopped::default();
         if let Some(cluster) = self.cluster() {
             stopped.incomplete.extend(cluster.leave(drain).await);
+        }
+        for entry in self.entries().iter() {
+            if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
+                cancelled.store(true, Ordering::Relaxed);
+                stopped.incomplete.push(format!("{}: it was still {why}", entry.facts.name));
+            }
         }
         for stop in stops {
             match stop.await {
@@ -759,7 +796,6 @@ impl Node {
                 Err(panic) => stopped.incomplete.push(format!("a volume's stop broke off ({panic}); this is a bug")),
             }
         }
-        self.until_none_is_opened(OPENINGS_END).await;
         let last_look = self.cluster().map(|cluster| (cluster.last_look(), cluster));
         for shard in &self.shards {
             shard.send(ToShard::Exit);
@@ -844,6 +880,22 @@ impl Node {
     }
 }
 
+/// Waits until no request of an earlier process is under way to the backing. None when the wait was cancelled.
+fn await_backing(mut opened: Opened, cancelled: &AtomicBool) -> Option<Opened> {
+    while !cancelled.load(Ordering::Relaxed) {
+        let backing = opened.volume.backing.as_mut().expect("a volume of one node has its backing");
+        match backing.try_lock() {
+            Ok(LockAttempt::Locked) => return Some(opened),
+            Ok(LockAttempt::HeldBy(_)) => std::thread::sleep(LOCK_RETRY),
+            Err(error) => {
+                log::say!(Error, "cannot lock {}: {error}; trying again", backing.name());
+                std::thread::sleep(std::time::Duration::from_secs(1));
+            }
+        }
+    }
+    None
+}
+
 /// Ends what the control plane has of a volume's files, on a thread that may wait for it.
 async fn close_files(name: &str, running: Running) {
     let (ended, end) = oneshot::channel();
@@ -860,26 +912,6 @@ fn no_such_volume<T>(name: &str) -> Answer<T> {
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> anyhow::Result<T> + Send + 'static) -> Result<T, String> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(format!("{error:#}")),
-        Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),
-    }
-}
-
-/// The same on a thread of its own: what may wait for a server of images for as long as that likes takes no thread from what is asked of
-/// other volumes.
-async fn on_own_thread<T: Send + 'static>(
-    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> Result<T, String> {
-    let (answer, answered) = oneshot::channel();
-    let run = move || {
-        // Whoever waits may have gone: then what has come of it is closed here.
-        let _ = answer.send(work());
-    };
-    if let Err(error) = std::thread::Builder::new().name("opening".to_owned()).spawn(run) {
-        return Err(format!("cannot start a thread: {error}; raise the limits of the daemon's unit (TasksMax)"));
-    }
-    match answered.await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(format!("{error:#}")),
         Err(_) => Err("a thread of the control plane panicked; this is a bug".to_owned()),

@@ -13,12 +13,11 @@ use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::log;
 use crate::node::{Node, Shards, Stopped};
 use crate::placement::Placement;
-use crate::starting::{self, Openings};
 use crate::telemetry::Telemetry;
-use crate::unit::Unit;
 use crate::volume_store::Store;
 use crate::{history, http};
 use anyhow::{Context, Result, anyhow, bail};
+use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles};
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::paths;
@@ -124,9 +123,7 @@ async fn serve(config: Config) -> Result<bool> {
             _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
         }
     }
-    let unit = Arc::new(Unit::default());
-    let listed = config.listen.http_tls.as_ref().map(listed);
-    let page = Page { node: node.clone(), unit: unit.clone(), tokens, listed, tls: http_tls };
+    let page = Page { node: node.clone(), tokens, listed: config.listen.http_tls.as_ref().map(listed), tls: http_tls };
     let at = http.at();
     match http {
         HttpPlace::Nowhere => {}
@@ -134,25 +131,22 @@ async fn serve(config: Config) -> Result<bool> {
         HttpPlace::Occupied(address) => drop(tokio::spawn(page.open_later(address))),
     }
 
-    let openings = begin_unless_stopped(&node, &store, &config, &unit, &mut signals).await?;
+    open_volumes_unless_stopped(&node, &store, &config, &mut signals).await?;
+    let_clients_in(&node, &handles[0], nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
-    let serving = async {
-        let_clients_in(&node, &handles[0], nbd, tls, config.listen.connections_max).await;
-        // Volumes may be written to from here on, whatever else is waited for.
-        spawn_watchers(&node);
-        openings.settle(&unit).await;
-        announce(&node, &config, &api_path, at).await;
-        unit.is_ready();
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        _ = serving => {}
-        _ = signals.next() => {}
+    announce(&node, &config, &api_path, at).await;
+    notify(&[sd_notify::NotifyState::Ready]);
+    if let PageAt::Later(address) = at {
+        let status = format!("volumes are served; HTTP is not, because {address} cannot be had");
+        notify(&[sd_notify::NotifyState::Status(&status)]);
     }
-    unit.stops();
+    spawn_watchers(&node);
+
+    signals.next().await;
+    notify(&[sd_notify::NotifyState::Stopping]);
     node.telemetry().ends();
-    let complete = stop(&node, &unit, config.node.drain_on_stop, &mut signals).await;
+    let complete = stop(&node, config.node.drain_on_stop, &mut signals).await;
     for thread in threads {
         let _ = thread.join();
     }
@@ -505,7 +499,6 @@ fn bind_http(config: &Config) -> Result<HttpPlace> {
 /// What answers on the address for HTTP.
 struct Page {
     node: Arc<Node>,
-    unit: Arc<Unit>,
     tokens: Tokens,
     listed: Option<Listed>,
     tls: Option<TlsAcceptor>,
@@ -513,7 +506,7 @@ struct Page {
 
 impl Page {
     fn open(self, address: SocketAddr, listener: TcpListener) {
-        let Page { node, unit: _, tokens, listed, tls } = self;
+        let Page { node, tokens, listed, tls } = self;
         node.set_page(page_url(address, listed.is_some()));
         let remote = http::router(node, tokens, Some(Listening { at: address, tls: listed }));
         tokio::spawn(serve_tcp(listener, tls, remote));
@@ -522,13 +515,12 @@ impl Page {
     /// Opens it when the address can be had. Only what is said changes with the reason.
     async fn open_later(self, address: SocketAddr) {
         let mut told = std::io::ErrorKind::AddrInUse;
-        self.unit.http_waits_for(Some(address));
         loop {
             tokio::time::sleep(HTTP_RETRY).await;
             match listen_http(address) {
                 Ok((address, listener)) => {
                     log::say!(Notice, "HTTP is on {}", page_url(address, self.listed.is_some()));
-                    self.unit.http_waits_for(None);
+                    notify(&[sd_notify::NotifyState::Status("HTTP and the volumes are served")]);
                     return self.open(address, listener);
                 }
                 Err(error) if error.kind() != told => {
@@ -577,29 +569,69 @@ async fn serve_tcp(listener: TcpListener, tls: Option<TlsAcceptor>, router: axum
 
 // --- volumes ---
 
-/// Begins to open all volumes; that of a command line is open when this returns. A node of a cluster that is told to stop meanwhile may
-/// own volumes, and its watchdog may be armed: that ends in order, or the machine would be reset.
-async fn begin_unless_stopped(
+/// Opens all volumes. A node of a cluster that is told to stop meanwhile may own volumes, and its watchdog may be armed: that ends in
+/// order, or the machine would be reset.
+async fn open_volumes_unless_stopped(
     node: &Arc<Node>,
     store: &Store,
     config: &Config,
-    unit: &Arc<Unit>,
     signals: &mut Signals,
-) -> Result<Openings> {
-    let begin = async {
-        if !config.is_of_file {
-            starting::open_asked(node, config, unit).await?;
-        }
-        Openings::begin(node, store, config, unit).await
-    };
-    let begun = tokio::select! {
-        begun = begin => begun,
+) -> Result<()> {
+    let opened = tokio::select! {
+        opened = open_volumes(node, store, config) => opened,
         _ = signals.next() => Err(anyhow!("stopped before the volumes were open")),
     };
-    if begun.is_err() && node.cluster().is_some() {
-        stop(node, unit, config.node.drain_on_stop, signals).await;
+    if opened.is_err() && node.cluster().is_some() {
+        stop(node, config.node.drain_on_stop, signals).await;
     }
-    begun
+    opened
+}
+
+/// Opens what the config names, and what else is recorded. Each may fail alone, but for the volume of a command line without a config
+/// file: whoever has given that sees at once that nothing is served, and why.
+async fn open_volumes(node: &Arc<Node>, store: &Store, config: &Config) -> Result<()> {
+    for (i, spec) in config.volume.iter().enumerate() {
+        match open_one(node, &spec.name, Some(spec.clone()), i == 0).await {
+            Err(error) if config.is_of_file => {
+                node.note_failed_of_config(spec, i == 0, &format!("{error:#}"));
+                log::say!(
+                    Error,
+                    about(spec.name),
+                    "{error:#}; the other volumes are served. Put that right and start the daemon again"
+                );
+            }
+            opened => opened?,
+        }
+    }
+    for name in store.names()? {
+        if config.volume.iter().any(|spec| spec.name == name) {
+            continue;
+        }
+        if let Err(error) = open_one(node, &name, None, false).await {
+            log::say!(Error, about(name), "{error:#}; the other volumes are served");
+        }
+    }
+    Ok(())
+}
+
+async fn open_one(node: &Arc<Node>, name: &str, spec: Option<VolumeSpec>, default: bool) -> Result<()> {
+    let shown = name.to_owned();
+    let mut last = 0;
+    let progress = move |done: u64, all: u64| {
+        if done == all || done >= last + (256 << 20) {
+            last = done;
+            log::say!(Notice, volume(shown), "preparing its tier, {} of {}", show_size(done), show_size(all));
+        }
+    };
+    match node.open(name, spec, default, progress).await {
+        Ok(remarks) => {
+            for remark in remarks {
+                log::say!(Notice, volume(name), "{remark}");
+            }
+            Ok(())
+        }
+        Err(failure) => bail!("{}", failure.message),
+    }
 }
 
 async fn announce(node: &Node, config: &Config, api: &Path, http: PageAt) {
@@ -711,14 +743,14 @@ impl Signals {
     }
 }
 
-async fn stop(node: &Arc<Node>, unit: &Arc<Unit>, drain: bool, signals: &mut Signals) -> bool {
+async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
     log::say!(
         Notice,
         "stopping{}",
         if drain { ", destaging what is in the tiers; a second signal stops at once" } else { "" }
     );
     let progress = {
-        let (node, unit) = (node.clone(), unit.clone());
+        let node = node.clone();
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(Duration::from_secs(1));
             ticks.tick().await;
@@ -728,7 +760,7 @@ async fn stop(node: &Arc<Node>, unit: &Arc<Unit>, drain: bool, signals: &mut Sig
                 let about =
                     if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
                 log::say_progress(module_path!(), format_args!("{} to destage{about}", show_size(bytes)));
-                unit.still_stops();
+                notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }
         })
     };
@@ -755,4 +787,9 @@ async fn stop(node: &Arc<Node>, unit: &Arc<Unit>, drain: bool, signals: &mut Sig
         log::say!(Notice, "stopped; every image is complete");
     }
     displaced.is_empty() && (incomplete.is_empty() || !drain)
+}
+
+fn notify(states: &[sd_notify::NotifyState<'_>]) {
+    // Without systemd there is nobody to tell.
+    let _ = sd_notify::notify(states);
 }

@@ -10,7 +10,7 @@ use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SIZE: u64 = 16 << 20;
 /// For a daemon to stop.
@@ -199,7 +199,7 @@ fn walk_after(
             scene.follow_the_record();
             scene.start();
             scene.check(&when);
-            let is = when_opened(|| state(scene));
+            let is = state(scene);
             match told {
                 Told::Done => assert_eq!(is, after, "{when}: it was said to be done"),
                 Told::Failed(_) => assert!(is == before || is == after, "{when}: {is}, not {before} or {after}"),
@@ -211,18 +211,6 @@ fn walk_after(
         }
     }
     assert!(failed > 4, "{name} writes nothing to the state folder");
-}
-
-/// What is shown when a volume that the daemon opens at its start, beside others, is open or has failed.
-fn when_opened(state: impl Fn() -> String) -> String {
-    let until = Instant::now() + Duration::from_secs(60);
-    loop {
-        let is = state();
-        if is != "waiting" || Instant::now() > until {
-            return is;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn walk(
@@ -389,40 +377,6 @@ fn a_creation_that_fails_leaves_nothing() {
     scene.kill();
     scene.start();
     assert_eq!(second(&scene), "absent");
-}
-
-/// The marker of a volume that left its image complete stands there again after each creation that fails.
-#[test]
-fn a_creation_that_fails_puts_back_the_marker_that_stood_there() {
-    let mut scene = Scene::new("state-create-marker", Tier::Flash);
-    scene.start();
-    create_second(&scene, &[]).expect_success();
-    let path = scene.folder.join("second.img.forebay");
-    let marker = || -> Option<Value> { serde_json::from_str(&std::fs::read_to_string(&path).ok()?).ok() };
-    let mut other = marker().expect("a volume that serves has a marker");
-    other["clean"] = Value::Bool(true);
-    delete_second(&scene).expect_success();
-    std::fs::write(&path, other.to_string()).expect("a file of our own");
-    let mut failed = 0;
-    for at in 1..=CALLS_MAX {
-        scene.failing.fail(Fault { at, beyond: false, error: libc::EIO });
-        let told = Told::of(&create_second(&scene, &[]));
-        let hit = scene.failing.be_well();
-        match told {
-            Told::Failed(said) => {
-                failed += 1;
-                assert_eq!(marker().as_ref(), Some(&other), "call {at} fails ({hit:?}): {said}");
-            }
-            Told::Done => {
-                delete_second(&scene).expect_success();
-                std::fs::write(&path, other.to_string()).expect("a file of our own");
-            }
-        }
-        if hit.is_none() {
-            break;
-        }
-    }
-    assert!(failed > 10, "a creation writes nothing to the state folder");
 }
 
 /// The same where the tier finds no room; a tier, a journal and a record that were there before stay.

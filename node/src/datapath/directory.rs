@@ -8,7 +8,7 @@ use forebay_api::record::VolumeId;
 use forebay_core::roles::Client;
 use forebay_front::nbd::handshake::{ExportInfo, Exports};
 use std::collections::{HashMap, HashSet};
-use std::sync::{OnceLock, RwLock, RwLockReadGuard};
+use std::sync::{OnceLock, RwLock};
 
 /// A volume that NBD clients can choose.
 #[derive(Clone, Debug)]
@@ -43,36 +43,12 @@ pub struct Directory {
     exports: RwLock<Vec<Export>>,
     /// The volume that is to be the default one, while it could not be opened: who names no export gets none, and not another volume.
     awaited: RwLock<Option<String>>,
-    /// What this node opens by itself.
-    start: RwLock<Start>,
     /// Volumes of the cluster: one that has no export now will have one, as soon as it is known who serves it.
     expected: RwLock<HashSet<String>>,
     /// Who may use them, by name. It is said before an export is first there, and outlasts changes of who serves it.
     clients: RwLock<HashMap<String, Clients>>,
     shards: OnceLock<Vec<ShardHandle>>,
     forwarder: OnceLock<ForwarderHandle>,
-}
-
-/// Volumes that are opened side by side. Which of them is the default export does not depend on which is open first.
-#[derive(Default)]
-struct Start {
-    /// Their names, in the order in which they would be the default one; without those that could not be opened.
-    order: Vec<String>,
-    /// Those that are being opened.
-    opening: HashSet<String>,
-}
-
-impl Start {
-    /// The place among those that may be the default one; behind all of the start for one that came later.
-    fn rank(&self, name: &str) -> usize {
-        self.order.iter().position(|ordered| ordered == name).unwrap_or(self.order.len())
-    }
-
-    /// Those being opened that come before the first export: while there are some, nobody knows which one is the default.
-    fn before<'a>(&'a self, first: Option<&Export>) -> impl Iterator<Item = &'a String> {
-        let rank = first.map_or(self.order.len(), |first| self.rank(&first.name));
-        self.order.iter().take(rank).filter(|name| self.opening.contains(*name))
-    }
 }
 
 impl Directory {
@@ -117,41 +93,12 @@ impl Directory {
         client.may_use(clients.get(name).map_or(Some(&[]), Clients::names))
     }
 
-    /// Adds an export, or puts it in the place of the one of its name. One of the start has its place before those that came later.
+    /// Adds an export, or puts it in the place of the one of its name.
     pub fn put(&self, export: Export) {
-        let start = self.start();
         let mut exports = self.exports.write().expect("nobody panics while holding it");
         match exports.iter_mut().find(|e| e.name == export.name) {
             Some(former) => *former = export,
-            None => {
-                let rank = start.rank(&export.name);
-                let at = exports.iter().position(|other| start.rank(&other.name) > rank).unwrap_or(exports.len());
-                exports.insert(at, export);
-            }
-        }
-    }
-
-    fn start(&self) -> RwLockReadGuard<'_, Start> {
-        self.start.read().expect("nobody panics while holding it")
-    }
-
-    /// The volumes that are to be opened now, in the order in which they would be the default one; before any of them is.
-    pub fn set_order(&self, names: Vec<String>) {
-        self.start.write().expect("nobody panics while holding it").order = names;
-    }
-
-    /// A volume is being opened: who asks for it, and may use it, waits.
-    pub fn begin_opening(&self, name: &str, clients: Clients) {
-        self.let_in(name, clients);
-        self.start.write().expect("nobody panics while holding it").opening.insert(name.to_owned());
-    }
-
-    /// That has ended. One that is not there by now is not the default one either, when it comes later.
-    pub fn end_opening(&self, name: &str) {
-        let mut start = self.start.write().expect("nobody panics while holding it");
-        start.opening.remove(name);
-        if self.find_named(name).is_none() {
-            start.order.retain(|ordered| ordered != name);
+            None => exports.push(export),
         }
     }
 
@@ -220,10 +167,7 @@ impl Directory {
         if self.awaited.read().expect("nobody panics while holding it").is_some() {
             return None;
         }
-        let start = self.start();
-        let exports = self.exports.read().expect("nobody panics while holding it");
-        let first = exports.first();
-        first.filter(|_| start.before(first).next().is_none()).cloned()
+        self.exports.read().expect("nobody panics while holding it").first().cloned()
     }
 
     fn find_named(&self, name: &str) -> Option<Export> {
@@ -236,19 +180,12 @@ impl Exports for Directory {
     fn awaits(&self, client: &Client, name: &str) -> bool {
         let expected = self.expected.read().expect("nobody panics while holding it");
         if !name.is_empty() {
-            let is_to_come = expected.contains(name) || self.start().opening.contains(name);
-            return is_to_come && self.admits(client, name);
-        }
-        let awaited = self.awaited.read().expect("nobody panics while holding it");
-        let start = self.start();
-        if let Some(default) = awaited.as_ref() {
-            return start.opening.contains(default) && self.admits(client, default);
+            return expected.contains(name) && self.admits(client, name);
         }
         // Which one is the default is known when the first is there.
-        let exports = self.exports.read().expect("nobody panics while holding it");
-        let mut before = start.before(exports.first());
-        before.any(|name| self.admits(client, name))
-            || (exports.is_empty() && expected.iter().any(|name| self.admits(client, name)))
+        let is_open = self.awaited.read().expect("nobody panics while holding it").is_none()
+            && self.exports.read().expect("nobody panics while holding it").is_empty();
+        is_open && expected.iter().any(|name| self.admits(client, name))
     }
 
     fn lookup(&self, client: &Client, name: &str) -> Option<ExportInfo> {
@@ -327,50 +264,6 @@ mod tests {
         assert!(!directory.awaits(LOCAL, ""), "the default one is there");
         directory.expect_no_more("vm1");
         assert!(!directory.awaits(LOCAL, "vm1"));
-    }
-
-    #[test]
-    fn which_export_is_the_default_one_does_not_depend_on_which_is_open_first() {
-        let directory = Directory::default();
-        let default = || directory.lookup(LOCAL, "").map(|export| export.name);
-        directory.set_order(["a", "b", "c"].map(str::to_owned).into());
-        for name in ["a", "b", "c"] {
-            directory.begin_opening(name, Clients::Any);
-        }
-        assert!(directory.awaits(LOCAL, "") && directory.awaits(LOCAL, "a") && !directory.awaits(LOCAL, "d"));
-        directory.put(export("of the cluster"));
-        directory.add(export("c"), false);
-        directory.end_opening("c");
-        assert!(default().is_none() && directory.awaits(LOCAL, ""), "a or b is to be the default one");
-        assert!(directory.lookup(LOCAL, "c").is_some(), "one that is open is served at once");
-        // It could not be opened; and when it comes later it takes nobody's place.
-        directory.end_opening("a");
-        assert!(!directory.awaits(LOCAL, "a") && default().is_none());
-        directory.add(export("b"), false);
-        directory.end_opening("b");
-        assert_eq!(default().as_deref(), Some("b"));
-        directory.begin_opening("a", Clients::Any);
-        assert_eq!(default().as_deref(), Some("b"));
-        directory.add(export("a"), false);
-        directory.end_opening("a");
-        directory.remove("b");
-        assert_eq!(default().as_deref(), Some("c"));
-    }
-
-    #[test]
-    fn a_client_that_may_use_a_volume_waits_for_its_opening_and_another_one_does_not() {
-        let directory = Directory::default();
-        let certified = |dns: &str| {
-            let role = ["forebay:role:nbd-client"];
-            Client::Certified(Certified::new([dns].into_iter(), role.into_iter(), [0; 32]))
-        };
-        directory.await_default("a");
-        directory.begin_opening("a", "dns:vm1".parse().unwrap());
-        for name in ["", "a"] {
-            assert!(directory.awaits(&certified("vm1"), name) && !directory.awaits(&certified("vm2"), name), "{name}");
-        }
-        directory.end_opening("a");
-        assert!(!directory.awaits(&certified("vm1"), "") && !directory.awaits(&certified("vm1"), "a"));
     }
 
     #[test]

@@ -26,10 +26,6 @@ use forebay_rescue::tier_reader::TierReader;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-
-/// How long a deletion waits for the end of an opening by the start.
-const OPENING_WAIT: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Forgets a volume and removes its tier.
@@ -43,12 +39,9 @@ impl Node {
             return failure(FailureKind::Invalid, format!("volume {name}: {message}"));
         }
         let discard_dirty = given_up.is_some();
-        let _admin = self.admin_of_unopened(name, OPENING_WAIT).await?;
+        let _admin = self.admin.lock().await;
         if self.forget_without_record(name) {
             return Ok(());
-        }
-        if !self.runs(name) {
-            self.refuse_unreadable(name)?;
         }
         let (record, running) = {
             let entries = self.entries();
@@ -61,11 +54,13 @@ impl Node {
         let mut displaced = None;
         match &running {
             None if record.tier.made && !discard_dirty => {
-                let message = format!(
-                    "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
-                     drain it, or give them up with --discard-dirty"
+                return failure(
+                    FailureKind::Conflict,
+                    format!(
+                        "volume {name} does not run, so its tier may hold writes that are in no other place; repair and \
+                         drain it, or give them up with --discard-dirty"
+                    ),
                 );
-                return failure(FailureKind::Conflict, message);
             }
             None => self.directory.set_aside(name),
             Some(running) => {
@@ -90,7 +85,14 @@ impl Node {
             say_journal_stays(name, path);
         }
         let store = self.store.clone();
-        let marker = close_all(&store, &record, running).await;
+        let marker = match running {
+            Some(running) => {
+                let marker = running.marker.clone();
+                close_files(name, running).await;
+                Some(marker)
+            }
+            None => MarkerFile::of(&store, &record).map(Arc::new),
+        };
         match blocking(move || forget(&store, &record, marker.as_deref(), displaced.is_some())).await {
             Ok(()) => {
                 self.directory.remove(name);
@@ -160,14 +162,6 @@ impl Node {
 fn say_journal_stays(name: &str, path: &Path) {
     let path = path.display();
     log::say!(Notice, volume(name), "its journal {path} stays, for its image; remove it if that is gone for good");
-}
-
-/// Closes what is open of the files of a volume that runs no more, if it ran. Its marker.
-async fn close_all(store: &Store, record: &Record, running: Option<Running>) -> Option<Arc<MarkerFile>> {
-    let Some(running) = running else { return MarkerFile::of(store, record).map(Arc::new) };
-    let marker = running.marker.clone();
-    close_files(&record.name, running).await;
-    Some(marker)
 }
 
 /// Removes what is left of a volume that is closed. In this order a kill in between leaves what is known for what it is,

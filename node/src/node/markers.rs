@@ -13,7 +13,6 @@ use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
 use crate::judgement::{Label, difference};
 use crate::log;
-use crate::open::Opened;
 use crate::volume_store::Store;
 use anyhow::bail;
 use forebay_api::config::DestageName;
@@ -54,10 +53,6 @@ pub(super) struct MarkerFile {
     is_owed: AtomicBool,
     /// What was the matter at the last periodic writing.
     problem: Mutex<Option<String>>,
-    /// The marker of another volume in whose place the first one of this opening was put.
-    stood: Mutex<Option<Marker>>,
-    /// The volume is being made, and is not one that has lost its tier.
-    is_first: bool,
 }
 
 /// How far the marker of a volume is.
@@ -72,14 +67,8 @@ enum Progress {
 
 impl MarkerFile {
     pub(super) fn new(path: PathBuf) -> MarkerFile {
-        let (is_followed, is_owed) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (progress, problem, stood) = (Mutex::new(Progress::Before), Mutex::new(None), Mutex::new(None));
-        MarkerFile { path, progress, is_followed, is_owed, problem, stood, is_first: false }
-    }
-
-    /// The marker of a volume that was opened; `is_first`: it is being made.
-    pub(super) fn of_opened(opened: &Opened, is_first: bool) -> Arc<MarkerFile> {
-        Arc::new(MarkerFile { is_first, ..MarkerFile::new(opened.marker_path.clone()) })
+        let (progress, problem) = (Mutex::new(Progress::Before), Mutex::new(None));
+        MarkerFile { path, progress, is_followed: AtomicBool::new(false), is_owed: AtomicBool::new(false), problem }
     }
 
     /// The marker of a volume that does not run; none: its backing's spec cannot be read.
@@ -134,13 +123,6 @@ impl MarkerFile {
             Progress::Left(..) => drop(require(&progress)?),
         }
         let mut new = Box::new(marker()?);
-        if matches!(*progress, Progress::Before) {
-            let another = Marker::load(&self.path)?.filter(|there| there.volume != new.volume);
-            // Of a writing that has failed nobody knows whether it was put in the place of what is remembered.
-            if let Some(another) = another {
-                *self.stood() = Some(another);
-            }
-        }
         // That took as long as the image's server does, and others may have been here meanwhile.
         let found = match *progress {
             Progress::Before | Progress::Final => None,
@@ -198,24 +180,6 @@ impl MarkerFile {
     /// What it says, if it is this volume's.
     pub(super) fn of_volume(&self, volume: VolumeId) -> anyhow::Result<Option<Marker>> {
         Ok(Marker::load(&self.path)?.filter(|marker| marker.volume == volume))
-    }
-
-    fn stood(&self) -> MutexGuard<'_, Option<Marker>> {
-        self.stood.lock().expect("nobody panics while holding it")
-    }
-
-    /// A volume that was to be made is not there after all: its marker goes, and what stood in its place stands there again. Whatever
-    /// is there by now of another volume stays. For whoever holds the lock of the image: nobody else writes a marker meanwhile.
-    pub(super) fn put_back(&self, volume: VolumeId) -> anyhow::Result<()> {
-        let mut progress = self.progress();
-        *progress = Progress::Final;
-        if self.of_volume(volume)?.is_none() {
-            return Ok(());
-        }
-        match &*self.stood() {
-            Some(stood) => stood.save(&self.path),
-            None => Ok(remove_durably(&self.path)?),
-        }
     }
 
     /// Removes it if it is this volume's, for good.
@@ -281,8 +245,6 @@ impl Node {
         let mut told: HashMap<String, Option<String>> = HashMap::new();
         loop {
             ticks.tick().await;
-            // What was told of one that does not run any more is not true of the next one of its name.
-            told.retain(|name, _| self.entries().iter().any(|e| e.facts.name == *name && e.running.is_some()));
             let mut due = Vec::new();
             for entry in self.entries().iter_mut() {
                 if let Some(running) = &entry.running {
@@ -371,10 +333,7 @@ pub(super) fn record_as_made(
     let Err(error) = store.change(before, record) else { return Ok(()) };
     if store.load(&record.name).is_ok_and(|there| there.is_none_or(|there| !there.tier.made)) {
         // Where it stays, the next start refuses, and says what it misses.
-        let _ = match marker.is_first {
-            true => marker.put_back(record.volume),
-            false => marker.remove(record.volume),
-        };
+        let _ = marker.remove(record.volume);
     }
     Err(error)
 }
@@ -425,41 +384,6 @@ mod tests {
         deleted.remove(VOLUME).unwrap();
         deleted.write(Moment::Serving, may, || panic!("a marker is made after its removal")).unwrap();
         assert_eq!(destaged(), None);
-    }
-
-    #[test]
-    fn a_volume_that_was_not_made_after_all_puts_the_marker_back_that_stood_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.img.forebay");
-        let other = Marker { clean: true, ..marker(VolumeId([2; 16]), 7) };
-        other.save(&path).unwrap();
-        let ours = MarkerFile::new(path.clone());
-        ours.put_back(VOLUME).unwrap();
-        assert_eq!(Marker::load(&path).unwrap().as_ref(), Some(&other), "none of ours was written");
-        let ours = MarkerFile::new(path.clone());
-        for destaged in [1, 2] {
-            ours.write(Moment::Serving, may, || Ok(marker(VOLUME, destaged))).unwrap();
-        }
-        ours.put_back(VOLUME).unwrap();
-        ours.put_back(VOLUME).unwrap();
-        ours.write(Moment::Serving, may, || panic!("a marker is made after the last one")).unwrap();
-        assert_eq!(Marker::load(&path).unwrap().as_ref(), Some(&other));
-
-        // Where none of another volume stood, none stands.
-        marker(VOLUME, 1).save(&path).unwrap();
-        let again = MarkerFile::new(path.clone());
-        again.write(Moment::Serving, may, || Ok(marker(VOLUME, 2))).unwrap();
-        again.put_back(VOLUME).unwrap();
-        assert_eq!(Marker::load(&path).unwrap(), None);
-
-        // Whoever has taken the image since has the marker.
-        let taken = MarkerFile::new(path.clone());
-        other.save(&path).unwrap();
-        taken.write(Moment::Serving, may, || Ok(marker(VOLUME, 1))).unwrap();
-        let third = marker(VolumeId([3; 16]), 9);
-        third.save(&path).unwrap();
-        taken.put_back(VOLUME).unwrap();
-        assert_eq!(Marker::load(&path).unwrap(), Some(third));
     }
 
     /// What is there by now is for the next start to judge, which would take a new one for the image's.

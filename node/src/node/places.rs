@@ -1,6 +1,6 @@
 //! Places of backings and tiers that somebody has named: refused before anything of them is touched ([`crate::allowed`]).
 
-use super::{Answer, Node, failure, on_own_thread};
+use super::{Answer, Node, failure};
 use crate::allowed::{NamedBy, is_refusal};
 use crate::failure::FailureKind;
 use forebay_api::config;
@@ -21,9 +21,10 @@ impl Node {
                 .find(|checked| checked.as_ref().is_err_and(|why| is_refusal(why) || by == NamedBy::Elsewhere))
                 .unwrap_or(Ok(()))
         };
-        match on_own_thread(work).await {
-            Ok(()) => Ok(()),
-            Err(why) => failure(FailureKind::Invalid, format!("volume {name}: {why}")),
+        match tokio::task::spawn_blocking(work).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => failure(FailureKind::Invalid, format!("volume {name}: {error:#}")),
+            Err(_) => failure(FailureKind::Failed, "looking at the backing panicked; this is a bug"),
         }
     }
 }

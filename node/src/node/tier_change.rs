@@ -383,7 +383,7 @@ impl Node {
                 return failure(FailureKind::Failed, message);
             }
         };
-        self.attach(opened, None, false, Some(former.shard)).await?;
+        self.attach(opened, false, Some(former.shard)).await?;
         Ok(self.running(&name)?.key)
     }
 

@@ -2,25 +2,19 @@
 //! leaves nothing of itself, neither now nor at the next start.
 //!
 //! Invariants:
-//! - Only what the opening itself has made goes, known by what it has open of it, whatever lies at its path by now: a record that was
-//!   there before is there again, and a file that was there is not touched. Of what is not certain nothing is changed, and it is named.
-//! - A device is wiped under its claim, and only where it says itself that it is this volume's tier.
-//! - Nothing is changed once another volume is recorded under the name.
+//! - Only what the opening itself has made goes: a record that was there before is there again, and a file that was there is not touched.
 //! - What goes holds no write: no client can have chosen a volume that did not come to serve.
 //! - Of a volume that is recorded as made, the record says first that it is not: without its tier it would be one that has lost it.
 //! - The record goes last. Where the removal breaks off it names what is left, and the volume can be deleted or asked for again.
 
-use super::{FoundTier, TIER_LOCK_WAIT, make_tier, wipe_fixed_blocks};
+use super::making::clear_unused_tier;
+use super::{FoundTier, make_tier};
 use crate::journal::Preparation;
-use crate::log;
 use crate::volume_store::Store;
-use anyhow::{Context, Result, bail};
-use forebay_api::record::{Record, VolumeId};
-use forebay_core::format::TIER_FIXED_BLOCKS;
-use forebay_core::types::BLOCK_BYTES;
-use forebay_io::folder::{FileKind, Held};
-use forebay_io::{FlashTier, Journal, Tier};
-use forebay_rescue::tier_reader::TierReader;
+use anyhow::{Context, Result};
+use forebay_api::record::Record;
+use forebay_io::Journal;
+use std::path::PathBuf;
 
 /// See the module's text. Of a volume that has served before there are none.
 pub struct FirstSteps {
@@ -28,21 +22,16 @@ pub struct FirstSteps {
     before: Option<Record>,
     /// What has been recorded since.
     recorded: Option<Record>,
-    /// The tier that has been made.
-    tier: Option<Held>,
+    /// The tier that the record names has been made.
+    tier: bool,
     /// The journal that has been made.
-    journal: Option<Held>,
+    journal: Option<PathBuf>,
 }
 
 impl FirstSteps {
     /// Nothing is made yet; `before` is recorded.
     pub fn new(before: Option<Record>) -> FirstSteps {
-        FirstSteps { before, recorded: None, tier: None, journal: None }
-    }
-
-    /// The volume is being made: it was recorded as one that has never served.
-    pub fn has_begun(&self) -> bool {
-        self.recorded.is_some()
+        FirstSteps { before, recorded: None, tier: false, journal: None }
     }
 
     /// Records the volume; `first`: it has never served.
@@ -55,7 +44,7 @@ impl FirstSteps {
     /// Makes the journal, if there is one to be made.
     pub(super) fn make_journal(&mut self, preparation: &mut Preparation) -> Result<Option<Journal>> {
         let made = preparation.make_now()?;
-        self.journal = made.as_ref().map(Journal::hold).transpose()?;
+        self.journal = made.is_some().then(|| preparation.path.clone());
         Ok(made)
     }
 
@@ -67,10 +56,7 @@ impl FirstSteps {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<FoundTier> {
         let made = make_tier(store, record, progress)?;
-        self.tier = Some(match &made.0 {
-            Tier::Memory(tier) => tier.hold()?,
-            Tier::Flash(tier) => tier.hold()?,
-        });
+        self.tier = true;
         Ok(made)
     }
 
@@ -78,7 +64,7 @@ impl FirstSteps {
     /// is a volume that holds nothing, and can be served. The record under which it was to be made, if it came so far.
     pub fn unmake(&self, store: &Store) -> Result<Option<&Record>> {
         let Some(record) = &self.recorded else { return Ok(None) };
-        let is_made = || of_this(store, record).map(|there| there.is_some_and(|there| there.tier.made));
+        let is_made = || store.load(&record.name).map(|there| there.is_some_and(|there| there.tier.made));
         if is_made()? {
             let saved = store.save(record);
             // Nobody knows which of the two a loss of power leaves, and either can be started from.
@@ -92,22 +78,14 @@ impl FirstSteps {
     /// Removes what was made. Whatever was open of it is closed.
     pub fn take_back(&self, store: &Store) -> Result<()> {
         let Some(record) = &self.recorded else { return Ok(()) };
-        of_this(store, record)?;
-        if let Some(tier) = &self.tier {
-            let path = tier.path().display();
-            let removed = remove_made_tier(tier, record.volume);
-            if !removed.with_context(|| format!("cannot remove the tier {path} again"))? {
-                log::say!(
-                    Notice,
-                    volume(record.name),
-                    "the tier that was made at {path} for it is not there any more: whoever has moved it has it, and what is there stays"
-                );
-            }
+        if self.tier {
+            let path = record.tier.path.display();
+            clear_unused_tier(&record.tier.path, record)
+                .with_context(|| format!("cannot remove the tier {path} again"))?;
         }
-        if let Some(journal) = &self.journal {
-            // Nothing was ever destaged by it.
-            let removed = forebay_io::journal::remove_held(journal, &record.volume.0);
-            removed.with_context(|| format!("cannot remove the journal {} again", journal.path().display()))?;
+        if let Some(path) = &self.journal {
+            forebay_io::journal::remove(path, &record.volume.0)
+                .with_context(|| format!("cannot remove the journal {} again", path.display()))?;
         }
         match &self.before {
             Some(before) => store.save(before),
@@ -124,121 +102,9 @@ impl FirstSteps {
     }
 }
 
-/// What is recorded of this volume now; an error where another volume has its name by now.
-fn of_this(store: &Store, record: &Record) -> Result<Option<Record>> {
-    let there = store.load(&record.name)?;
-    if there.as_ref().is_some_and(|there| there.volume != record.volume) {
-        bail!("another volume of the name {} is recorded by now", record.name);
-    }
-    Ok(there)
-}
-
-/// Removes a tier that was just made; of a device, what formatting has written. False: its name is another's by now, and nothing is done.
-fn remove_made_tier(tier: &Held, volume: VolumeId) -> Result<bool> {
-    match tier.kind()? {
-        FileKind::Regular => Ok(tier.remove_own()?),
-        FileKind::Block => {
-            // Requests of the shard that has given it up have ended when the device can be claimed; another volume may have it by then.
-            let claimed = FlashTier::open_held(tier, TIER_LOCK_WAIT)?;
-            match TierReader::of(tier)?.superblock() {
-                Ok(superblock) if superblock.volume == volume.0 => wipe_fixed_blocks(tier)?,
-                Ok(_) => bail!("another volume has it by now"),
-                Err(_) if fixed_blocks_are_zeros(tier)? => {}
-                Err(_) => bail!(
-                    "what is on the device does not say whose it is, and stays; if nobody needs it, say so by `dd if=/dev/zero \
-                     of={} bs=1M count=1 conv=fsync`",
-                    tier.path().display()
-                ),
-            }
-            drop(claimed);
-            Ok(true)
-        }
-    }
-}
-
-/// Whether nothing of a formatting is on it.
-fn fixed_blocks_are_zeros(held: &Held) -> Result<bool> {
-    use std::io::Read;
-    let mut fixed = vec![0; TIER_FIXED_BLOCKS as usize * BLOCK_BYTES as usize];
-    held.open(false, 0)?.read_exact(&mut fixed).with_context(|| format!("cannot read {}", held.path().display()))?;
-    Ok(fixed.iter().all(|&byte| byte == 0))
-}
-
 /// The words for a failure after which not all could be taken back.
 pub fn also_left(failure: &str, why: &str) -> String {
     format!(
         "{failure}; and not all that was made for it is removed again: {why}. `forebay volume delete` removes the rest"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use forebay_api::config::{DestageName, PolicyName, TierName};
-    use forebay_api::record::{STORE_VERSION, TierRecord, VolumeId};
-    use std::path::Path;
-
-    fn record(tier: &Path) -> Record {
-        Record {
-            version: STORE_VERSION,
-            name: "vm1".into(),
-            volume: VolumeId([7; 16]),
-            backing: "/x.img".into(),
-            size_bytes: 1 << 30,
-            policy: PolicyName::Back,
-            drain_max_s: 0,
-            volatile: false,
-            format_raw: false,
-            memory_bytes: 64 << 20,
-            destage: DestageName::Auto,
-            journal_bytes: 0,
-            spare: None,
-            common: Default::default(),
-            tier: TierRecord { kind: TierName::Flash, path: tier.into(), size_bytes: 1 << 22, made: false },
-        }
-    }
-
-    #[test]
-    fn what_goes_is_what_was_made_whatever_is_in_it_and_whatever_has_its_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("state")).unwrap();
-        let path = folder.path().join("tier");
-        let record = record(&path);
-        let make = || {
-            let mut steps = FirstSteps::new(None);
-            steps.save(&store, &record, true).unwrap();
-            drop(steps.make_tier(&store, &record, &mut |_, _| {}).unwrap());
-            steps
-        };
-        // Formatting was broken off behind its first block: nothing in it says whose it is.
-        let half = make();
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[8192..8200].copy_from_slice(b"a piece!");
-        std::fs::write(&path, bytes).unwrap();
-        half.take_back(&store).unwrap();
-        assert!(!path.exists() && store.load("vm1").unwrap().is_none());
-
-        // Somebody has moved it, and has put another file there, which is as empty as the tier is.
-        let moved = make();
-        std::fs::rename(&path, folder.path().join("elsewhere")).unwrap();
-        std::fs::write(&path, vec![0; 1 << 22]).unwrap();
-        moved.take_back(&store).unwrap();
-        assert!(path.exists() && store.load("vm1").unwrap().is_none());
-    }
-
-    #[test]
-    fn nothing_goes_once_another_volume_of_the_name_is_recorded() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("state")).unwrap();
-        let path = folder.path().join("tier");
-        let record = record(&path);
-        let mut steps = FirstSteps::new(None);
-        steps.save(&store, &record, true).unwrap();
-        drop(steps.make_tier(&store, &record, &mut |_, _| {}).unwrap());
-        let mut other = Record { volume: VolumeId([8; 16]), ..record };
-        other.tier.made = true;
-        store.save(&other).unwrap();
-        assert!(steps.unmake(&store).is_err() && steps.take_back(&store).is_err());
-        assert!(path.exists() && store.load("vm1").unwrap() == Some(other));
-    }
 }

@@ -81,7 +81,7 @@ fn clear_own_place(path: &Path, record: &Record) -> Result<()> {
 
 /// What a start that ended before the volume served has left in a place of the operator's: it is removed if it can be
 /// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
-fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
+pub(super) fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
     let Some(held) = find_tier(path)? else { return Ok(()) };
     let reader = TierReader::of(&held)?;
     let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
