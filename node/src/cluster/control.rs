@@ -100,6 +100,8 @@ pub struct Cluster {
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
+    /// Held while they are read and told to the driver.
+    pub(super) nodes_turn: tokio::sync::Mutex<()>,
     /// What they have said to have room for.
     pub(super) loads: Mutex<Vec<Load>>,
     /// Nodes that are to be evacuated.
@@ -550,6 +552,8 @@ impl Cluster {
     }
 
     pub(super) async fn refresh_nodes(&self) {
+        // Else what was read first could be told last.
+        let _turn = self.nodes_turn.lock().await;
         // What is not known now is asked for again soon.
         let Ok(nodes) = self.coordinator.nodes().await else { return };
         self.stay_registered(&nodes).await;

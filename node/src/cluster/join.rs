@@ -121,6 +121,7 @@ impl Cluster {
             keys,
             volumes: Mutex::default(),
             nodes: Mutex::default(),
+            nodes_turn: tokio::sync::Mutex::default(),
             loads: Mutex::default(),
             evacuations: Mutex::default(),
             migrations: Mutex::default(),

@@ -156,9 +156,9 @@ impl Cluster {
             }
         }
         *self.links.now.lock().expect("nobody panics while holding it") = links;
-        let entry = self.registration.change(|entry| entry.addresses = self.links.announced());
+        self.registration.change(|entry| entry.addresses = self.links.announced());
         // Links that this node begins come from there at once.
-        let registered = self.coordinator.register(&entry).await;
+        let registered = self.register().await;
         self.refresh_nodes().await;
         match registered {
             // What did not come about is done by who finds its entry another one.

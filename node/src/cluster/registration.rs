@@ -5,7 +5,7 @@
 //! not as it was written, writes it again.
 
 use super::control::Cluster;
-use crate::coordinator::Registered;
+use crate::coordinator::{Error, Registered};
 use crate::coordinator::schema::NodeEntry;
 use crate::log;
 use forebay_core::cluster::{NodeId, RewindId};
@@ -23,6 +23,8 @@ pub(super) struct Registration {
     entry: Mutex<NodeEntry>,
     tried: Mutex<Option<Instant>>,
     former: Mutex<Former>,
+    /// Held while the entry is written, so that an older one is never put over a newer one.
+    writes: tokio::sync::Mutex<()>,
 }
 
 /// Nodes that the coordinator has shown before it was known to have gone back, and not since (C6).
@@ -50,7 +52,8 @@ impl Former {
 
 impl Registration {
     pub(super) fn new(entry: NodeEntry) -> Registration {
-        Registration { entry: Mutex::new(entry), tried: Mutex::new(None), former: Mutex::default() }
+        let (tried, former, writes) = (Mutex::new(None), Mutex::default(), tokio::sync::Mutex::default());
+        Registration { entry: Mutex::new(entry), tried, former, writes }
     }
 
     /// This node as it is to be registered.
@@ -59,11 +62,9 @@ impl Registration {
     }
 
     /// It is another one from now on, and whoever has changed it registers it.
-    pub(super) fn change(&self, change: impl FnOnce(&mut NodeEntry)) -> NodeEntry {
+    pub(super) fn change(&self, change: impl FnOnce(&mut NodeEntry)) {
         *self.tried.lock().expect("nobody panics while holding it") = Some(Instant::now());
-        let mut entry = self.entry.lock().expect("nobody panics while holding it");
-        change(&mut entry);
-        entry.clone()
+        change(&mut self.entry.lock().expect("nobody panics while holding it"));
     }
 
     /// The nodes that the coordinator shows, and, as long as it is known to have gone back and not settled, those that it had shown before:
@@ -82,18 +83,17 @@ impl Registration {
         (shown, twin)
     }
 
-    /// What is to be written: the entry is not among those that the coordinator has shown, and it was not tried just before.
-    fn missing_in(&self, shown: &[NodeEntry]) -> Option<NodeEntry> {
-        let entry = self.entry.lock().expect("nobody panics while holding it").clone();
-        if shown.contains(&entry) {
-            return None;
+    /// Whether the entry is to be written: it is not among those that the coordinator has shown, and it was not tried just before.
+    fn is_missing_in(&self, shown: &[NodeEntry]) -> bool {
+        if shown.contains(&self.own()) {
+            return false;
         }
         let mut tried = self.tried.lock().expect("nobody panics while holding it");
         if tried.is_some_and(|at| at.elapsed() < PAUSE) {
-            return None;
+            return false;
         }
         *tried = Some(Instant::now());
-        Some(entry)
+        true
     }
 }
 
@@ -115,10 +115,18 @@ impl Cluster {
         nodes
     }
 
+    /// Writes this node's entry as it is when its turn has come. Several parts of the daemon change it, each what is its own.
+    pub(super) async fn register(&self) -> Result<Registered, Error> {
+        let _turn = self.registration.writes.lock().await;
+        self.coordinator.register(&self.registration.own()).await
+    }
+
     /// Registers anew where the coordinator does not show this node as it is. What fails is tried again at a later look.
     pub(super) async fn stay_registered(&self, shown: &[NodeEntry]) {
-        let Some(entry) = self.registration.missing_in(shown) else { return };
-        match self.coordinator.register(&entry).await {
+        if !self.registration.is_missing_in(shown) {
+            return;
+        }
+        match self.register().await {
             Ok(Registered::Done) => log::say!(
                 Notice,
                 "the coordinator did not have this node as it is (was it restored from a backup?): {} is registered anew",
@@ -157,11 +165,11 @@ mod tests {
     fn who_is_not_shown_as_it_is_registers_anew_and_not_all_the_time() {
         let now = entry("beta", 2);
         let registration = Registration::new(now.clone());
-        assert_eq!(registration.missing_in(&[entry("alpha", 1), now.clone()]), None);
+        assert!(!registration.is_missing_in(&[entry("alpha", 1), now.clone()]));
         let mut older = now.clone();
         older.addresses = vec!["10.0.0.9:1".into()];
-        assert_eq!(registration.missing_in(&[entry("alpha", 1), older]), Some(now));
-        assert_eq!(registration.missing_in(&[]), None, "it was tried just before");
+        assert!(registration.is_missing_in(&[entry("alpha", 1), older]));
+        assert!(!registration.is_missing_in(&[]), "it was tried just before");
     }
 
     #[test]

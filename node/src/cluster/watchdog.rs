@@ -141,7 +141,7 @@ impl Cluster {
 
     async fn announce(&self) -> Result<()> {
         loop {
-            match self.coordinator.register(&self.registration.own()).await {
+            match self.register().await {
                 Ok(Registered::Done) => return Ok(()),
                 Ok(Registered::NameTaken(_) | Registered::NumberTaken(_)) => {
                     bail!("this node's name or number is another one's now")
