@@ -42,6 +42,7 @@ pub mod socket;
 pub mod stats;
 pub mod tier;
 pub mod tls;
+pub mod turns;
 pub mod units;
 pub mod volume_io;
 

@@ -20,6 +20,7 @@ mod tier_change;
 
 use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
+use crate::datapath::acceptor::{AcceptorHandle, ToAcceptor};
 use crate::datapath::directory::{Directory, Export, Place};
 use crate::datapath::mailbox::{ShardHandle, Snapshot, ToShard, VolumeKey, await_closed};
 use crate::datapath::shard::IoReport;
@@ -174,6 +175,8 @@ pub struct Shards {
     pub io: IoReport,
     /// Where they and their memory are.
     pub placement: Arc<Placement>,
+    /// Where clients come in.
+    pub acceptor: AcceptorHandle,
 }
 
 /// See the module's text.
@@ -181,6 +184,7 @@ pub struct Node {
     store: Store,
     directory: Arc<Directory>,
     shards: Vec<ShardHandle>,
+    acceptor: AcceptorHandle,
     io: IoReport,
     placement: Arc<Placement>,
     started: std::time::Instant,
@@ -222,6 +226,7 @@ impl Node {
         Ok(Arc::new(Node {
             store,
             directory,
+            acceptor: shards.acceptor,
             shards: shards.handles,
             io: shards.io,
             placement: shards.placement,
@@ -767,9 +772,7 @@ impl Node {
     /// Stops every volume; with `drain` each one destages everything first.
     pub async fn stop(self: &Arc<Node>, drain: bool) -> Stopped {
         let _admin = self.admin.lock().await;
-        for shard in &self.shards {
-            shard.send(ToShard::StopListening);
-        }
+        self.acceptor.send(ToAcceptor::StopListening);
         let running: Vec<(Record, Running)> =
             self.entries().iter().filter_map(|e| Some((e.record.clone(), e.running.clone()?))).collect();
         let stop = |(record, running)| {

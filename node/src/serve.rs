@@ -6,8 +6,8 @@
 use crate::allowed::Allowed;
 use crate::cluster::control::Cluster;
 use crate::cluster::join::Lent;
+use crate::datapath::acceptor::{self, AcceptorHandle, ToAcceptor};
 use crate::datapath::directory::Directory;
-use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::datapath::shard;
 use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::log;
@@ -97,7 +97,7 @@ async fn serve(config: Config) -> Result<bool> {
 
     let directory = Arc::new(Directory::default());
     let (shards, threads) = spawn_shards(&config, &store, &directory)?;
-    let (handles, placement) = (shards.handles.clone(), shards.placement.clone());
+    let (handles, placement, acceptor) = (shards.handles.clone(), shards.placement.clone(), shards.acceptor.clone());
     let addresses: Vec<String> = nbd.iter().map(|(address, _)| address.to_string()).collect();
     let besides = PROCESS_BYTES_MAX
         + crate::telemetry::BYTES_MAX
@@ -112,7 +112,14 @@ async fn serve(config: Config) -> Result<bool> {
     let local = http::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let lent = Lent { shard: handles[0].clone(), placement, keys: node.keys(), directory, allowed };
+        let lent = Lent {
+            shard: handles[0].clone(),
+            acceptor: acceptor.clone(),
+            placement,
+            keys: node.keys(),
+            directory,
+            allowed,
+        };
         let joining = Cluster::start(&config, cluster, &store, lent);
         tokio::select! {
             joined = joining => {
@@ -132,7 +139,7 @@ async fn serve(config: Config) -> Result<bool> {
     }
 
     open_volumes_unless_stopped(&node, &store, &config, &mut signals).await?;
-    let_clients_in(&node, &handles[0], nbd, tls, config.listen.connections_max).await;
+    let_clients_in(&node, &acceptor, nbd, tls, config.listen.connections_max).await;
     // Before anybody is told that it serves, and may ask what happened.
     record_start(node.telemetry());
     announce(&node, &config, &api_path, at).await;
@@ -156,7 +163,7 @@ async fn serve(config: Config) -> Result<bool> {
 
 async fn let_clients_in(
     node: &Node,
-    shard: &ShardHandle,
+    acceptor: &AcceptorHandle,
     nbd: Vec<(NbdAddress, OwnedFd)>,
     tls: Option<TlsServer>,
     connections_max: u32,
@@ -168,7 +175,7 @@ async fn let_clients_in(
     let _ = tokio::task::spawn_blocking(log::flush).await;
     for (address, socket) in nbd {
         let tls = tls.clone().filter(|_| matches!(address, NbdAddress::Tcp(_)));
-        shard.send(ToShard::Listen { socket, tls, connections_max });
+        acceptor.send(ToAcceptor::Listen { socket, tls, connections_max });
     }
 }
 
@@ -200,7 +207,8 @@ fn spawn_shards(
     }
     let io = io.expect("there is at least one shard");
     directory.set_shards(handles.clone());
-    Ok((Shards { handles, io, placement }, threads))
+    let acceptor = acceptor::spawn(directory.clone()).context("cannot start the accepting thread")?;
+    Ok((Shards { handles, io, placement, acceptor }, threads))
 }
 
 /// The last event of a history: the daemon was stopped in order.

@@ -1,6 +1,6 @@
 //! What the daemon says may be written nowhere: it serves, stops in order, and leaves a complete image all the same.
 
-use forebay_tests::harness::{TempDir, Tier, Volume, die_with_the_test, wait_within};
+use forebay_tests::harness::{IoMode, TempDir, Tier, Volume, die_with_the_test, wait_within};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
 use forebay_tests::scene::SIZE;
@@ -101,5 +101,37 @@ in_both_io_modes! {
         let folder = TempDir::new("unread-stderr");
         let (_unread, writer) = full_pipe();
         serves_and_stops(&Volume::new(&folder, SIZE, Tier::Memory, io), writer);
+    }
+}
+
+/// What a daemon writes from its start to its end, in this format.
+fn said(name: &str, format: &str) -> String {
+    let folder = TempDir::new(name);
+    let mut volume = Volume::new(&folder, SIZE, Tier::Memory, IoMode::Threads);
+    volume.arguments = vec!["--log-format".into(), format.into()];
+    let said = folder.join("said");
+    serves_and_stops(&volume, File::create(&said).expect("the folder is writable"));
+    std::fs::read_to_string(&said).expect("UTF-8")
+}
+
+#[test]
+fn each_line_of_a_log_in_json_is_one_object() {
+    let said = said("log-json", "json");
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"))).collect();
+    assert!(!lines.is_empty(), "a stop is said");
+    for line in &lines {
+        let is_text = |key: &str| line[key].as_str().is_some_and(|text| !text.is_empty());
+        assert!(["time", "level", "area", "message"].into_iter().all(is_text), "{line}");
+    }
+}
+
+#[test]
+fn each_line_of_a_log_for_the_journal_has_its_priority() {
+    let said = said("log-journal", "journal");
+    assert!(!said.is_empty(), "a stop is said");
+    for line in said.lines() {
+        let priority = line.strip_prefix('<').and_then(|rest| rest.split_once(">forebay: "));
+        assert!(priority.is_some_and(|(level, _)| ["2", "3", "4", "5"].contains(&level)), "{line}");
     }
 }

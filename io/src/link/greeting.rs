@@ -2,25 +2,28 @@
 //! learns more than one refusal.
 //!
 //! Bounds: whoever has not said who it is costs a socket, the buffers of a TLS handshake and a hello
-//! ([`GREETING_MAX`] of time, [`VISITORS_MAX`] of them at one time).
+//! ([`GREETING_MAX`] of time, [`VISITORS_MAX`] of them at one time), and begins TLS when its network's turn has come ([`Turns`]).
 
 use super::failure::Failure;
 use super::security::{self, Security};
 use crate::channel::Channel;
 use crate::reactor::{Interest, Reactor};
-use crate::socket::{Moved, vector};
+use crate::socket::{Moved, network_of, vector};
+use crate::turns::Turns;
 use forebay_core::cluster::{Host, NodeId};
 use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::*;
 use slab::Slab;
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 /// Time from the connection to the hello. Two round trips and some arithmetic; a second is long on any link.
 pub const GREETING_MAX: Duration = Duration::from_secs(3);
-/// Connections that have not said who they are. When one more comes, the oldest goes: an honest one takes milliseconds.
+/// Connections that have not said who they are. When one more comes, the oldest goes of the network that has most: an honest one takes
+/// milliseconds.
 pub const VISITORS_MAX: usize = 64;
 /// Connections taken by one call.
 const ACCEPTS_MAX: usize = 16;
@@ -210,6 +213,8 @@ struct Visitor {
     reader: HelloReader,
     address: SocketAddr,
     since: Instant,
+    /// Nothing is heard of it before its turn.
+    awaits_turn: bool,
 }
 
 /// A node that calls and was found to be who it says.
@@ -263,6 +268,7 @@ pub struct Door {
     security: Security,
     token: u64,
     visitors: Slab<Visitor>,
+    turns: Turns<IpAddr, usize>,
     turned_away: u64,
     /// Nobody can be taken until then: descriptors or memory are short.
     rests_until: Option<Instant>,
@@ -282,7 +288,8 @@ impl Door {
     ) -> io::Result<Door> {
         listener.set_nonblocking(true)?;
         reactor.watch(listener.as_raw_fd(), token, Interest::READ)?;
-        Ok(Door { listener, identity, security, token, visitors: Slab::new(), turned_away: 0, rests_until: None })
+        let (visitors, turns) = (Slab::new(), Turns::default());
+        Ok(Door { listener, identity, security, token, visitors, turns, turned_away: 0, rests_until: None })
     }
 
     /// Listens no more; who has not said yet who it is is sent away.
@@ -329,14 +336,18 @@ impl Door {
             for _ in 0..ACCEPTS_MAX {
                 match self.listener.accept() {
                     Ok((socket, address)) => self.enter(reactor, socket.into(), address, now, turned_away),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    Err(_) => return self.rest(reactor, now),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        self.rest(reactor, now);
+                        break;
+                    }
                 }
             }
-            return;
+            return self.give_turns(reactor, now, turned_away);
         }
         let key = (token - self.token - 1) as usize;
-        let Some(visitor) = self.visitors.get_mut(key) else { return };
+        // Who awaits its turn is not watched: it was another one in its place.
+        let Some(visitor) = self.visitors.get_mut(key).filter(|visitor| !visitor.awaits_turn) else { return };
         match meet(&mut visitor.reader, &mut visitor.channel, &self.identity, None) {
             Ok(None) => {
                 let interest = interest(&visitor.channel);
@@ -361,8 +372,8 @@ impl Door {
         turned_away: &mut Vec<TurnedAway>,
     ) {
         if self.visitors.len() == VISITORS_MAX {
-            let oldest = self.visitors.iter().min_by_key(|(_, visitor)| visitor.since).map(|(key, _)| key);
-            self.send_away(reactor, oldest.expect("there are many"), Failure::Crowded, turned_away);
+            let oldest = self.oldest_of_most();
+            self.send_away(reactor, oldest, Failure::Crowded, turned_away);
         }
         let socket = socket2::Socket::from(socket);
         let prepared = prepare(&socket);
@@ -376,18 +387,49 @@ impl Door {
         if let Err(error) = prepared {
             return self.count(address, Failure::Socket(error.kind()), turned_away);
         }
-        let fd = channel.socket().as_raw_fd();
-        let key = self.visitors.insert(Visitor { channel, reader: HelloReader::default(), address, since: now });
-        if let Err(error) = reactor.watch(fd, self.token + 1 + key as u64, Interest::READ) {
-            self.visitors.remove(key);
-            self.count(address, Failure::Socket(error.kind()), turned_away);
+        let reader = HelloReader::default();
+        let key = self.visitors.insert(Visitor { channel, reader, address, since: now, awaits_turn: true });
+        self.turns.wait(network_of(address.ip()), key);
+    }
+
+    /// Hears those whose turn has come.
+    fn give_turns(&mut self, reactor: &mut Reactor, now: Instant, turned_away: &mut Vec<TurnedAway>) {
+        while let Some(key) = self.turns.next(now) {
+            let visitor = &mut self.visitors[key];
+            visitor.awaits_turn = false;
+            let fd = visitor.channel.socket().as_raw_fd();
+            if let Err(error) = reactor.watch(fd, self.token + 1 + key as u64, Interest::READ) {
+                self.send_away(reactor, key, Failure::Socket(error.kind()), turned_away);
+            }
         }
+    }
+
+    /// The visitor that makes room for another one.
+    ///
+    /// # Panics
+    /// Where there is none.
+    fn oldest_of_most(&self) -> usize {
+        let mut networks: HashMap<IpAddr, (usize, Instant, usize)> = HashMap::new();
+        for (key, visitor) in &self.visitors {
+            let first = (0, visitor.since, key);
+            let (count, oldest, at) = networks.entry(network_of(visitor.address.ip())).or_insert(first);
+            *count += 1;
+            if visitor.since < *oldest {
+                (*oldest, *at) = (visitor.since, key);
+            }
+        }
+        let most = networks.into_values().max_by_key(|(count, oldest, _)| (*count, std::cmp::Reverse(*oldest)));
+        most.expect("there are visitors").2
     }
 
     fn leave(&mut self, reactor: &mut Reactor, key: usize) -> Visitor {
         let visitor = self.visitors.remove(key);
-        // It was watched since it came; an error would mean that the kernel has forgotten it already.
-        let _ = reactor.unwatch(visitor.channel.socket().as_fd().as_raw_fd());
+        if visitor.awaits_turn {
+            self.turns.forget(&key);
+        } else {
+            // It was watched since its turn; an error would mean that the kernel has forgotten it already.
+            let _ = reactor.unwatch(visitor.channel.socket().as_fd().as_raw_fd());
+        }
         visitor
     }
 
@@ -404,7 +446,8 @@ impl Door {
 
     /// When [`Door::timers`] has something to do.
     pub fn deadline(&self) -> Option<Instant> {
-        self.visitors.iter().map(|(_, visitor)| visitor.since + GREETING_MAX).chain(self.rests_until).min()
+        let overdue = self.visitors.iter().map(|(_, visitor)| visitor.since + GREETING_MAX);
+        overdue.chain(self.rests_until).chain(self.turns.deadline()).min()
     }
 
     /// Sends away who has taken too long.
@@ -412,6 +455,7 @@ impl Door {
         while let Some((key, _)) = self.visitors.iter().find(|(_, visitor)| visitor.since + GREETING_MAX <= now) {
             self.send_away(reactor, key, Failure::TooSlow, turned_away);
         }
+        self.give_turns(reactor, now, turned_away);
         if self.rests_until.is_some_and(|until| until <= now) {
             match reactor.rewatch(self.listener.as_raw_fd(), self.token, Interest::READ) {
                 Ok(()) => self.rests_until = None,

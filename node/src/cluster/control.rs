@@ -20,6 +20,7 @@ use crate::coordinator::clients::ClientsWord;
 use crate::coordinator::link_asks::Ask;
 use crate::coordinator::schema::{Call, Definition, Evacuation, Load, NodeEntry, StoredRecord};
 use crate::coordinator::{Coordinator, Hint, schema};
+use crate::datapath::acceptor::AcceptorHandle;
 use crate::datapath::directory::Directory;
 use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey, await_closed};
@@ -95,6 +96,8 @@ pub struct Cluster {
     /// By which clients reach the volumes that are served here.
     pub(super) addresses: Arc<Addresses>,
     pub(super) shard: ShardHandle,
+    /// Where other nodes come in.
+    pub(super) acceptor: AcceptorHandle,
     /// Who may use the volumes, for those who ask for them here.
     pub(super) directory: Arc<Directory>,
     pub(super) keys: Arc<AtomicU64>,

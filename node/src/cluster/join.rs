@@ -13,6 +13,7 @@ use super::own_addresses::OwnLinks;
 use super::pins::Pins;
 use super::registration::Registration;
 use super::watchdog::OwnWatchdog;
+use crate::datapath::acceptor::{AcceptorHandle, House, ToAcceptor};
 use crate::datapath::driver::{Asked, DriverSetup};
 
 use crate::allowed::Allowed;
@@ -62,6 +63,8 @@ const FIRST_LOOK_AGAIN: Time = Time::from_millis(200);
 pub struct Lent {
     /// The shard of the links.
     pub shard: ShardHandle,
+    /// Where other nodes come in.
+    pub acceptor: AcceptorHandle,
     /// Where threads and memory are.
     pub placement: Arc<Placement>,
     /// Keys of volumes at the shards.
@@ -75,7 +78,7 @@ pub struct Lent {
 impl Cluster {
     /// Joins: listens for the other nodes, registers with the coordinator, and takes up what volumes there are.
     pub async fn start(all: &Config, config: &ClusterConfig, store: &Store, lent: Lent) -> Result<Arc<Cluster>> {
-        let Lent { shard, placement, keys, directory, allowed } = lent;
+        let Lent { shard, acceptor, placement, keys, directory, allowed } = lent;
         let (fences, shm_size) = (&all.fence, all.node.shm_size);
         let Resolved { identity, etcd, links } = super::resolve::resolve(config, &all.link)?;
         let name = NodeName::new(&identity.name).map_err(anyhow::Error::msg)?;
@@ -99,11 +102,14 @@ impl Cluster {
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
         let addresses = Arc::new(Addresses::start(&all.listen.nbd)?);
-        let setup =
-            DriverSetup { identity, security, compression, multipath, doors, control, addresses: addresses.clone() };
+        let house = Box::new(House { identity: identity.clone(), security: security.clone(), shard: shard.clone() });
+        let setup = DriverSetup { identity, security, compression, multipath, control, addresses: addresses.clone() };
         let setup = Box::new(setup);
         shard.send(ToShard::JoinCluster { setup, answer });
-        answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
+        answered.await.context("the data-path thread has ended")?.context("cannot join the cluster")?;
+        let (answer, answered) = oneshot::channel();
+        acceptor.send(ToAcceptor::JoinCluster { house, doors, answer });
+        answered.await.context("the accepting thread has ended")?.context("cannot listen for the other nodes")?;
 
         let own_watchdog = OwnWatchdog::begin(store.dir(), &host)?;
         // Not with its watchdog yet: nobody counts on what is not armed.
@@ -117,6 +123,7 @@ impl Cluster {
             links,
             addresses,
             shard,
+            acceptor,
             directory,
             keys,
             volumes: Mutex::default(),

@@ -10,7 +10,7 @@
 use super::control::Cluster;
 use super::resolve::address_of;
 use crate::coordinator::Registered;
-use crate::datapath::driver::ToDriver;
+use crate::datapath::acceptor::ToAcceptor;
 use crate::log;
 use anyhow::{Context, Result, bail};
 use forebay_api::config::cluster::{ClusterConfig, LinkConfig, LinkEnd};
@@ -79,7 +79,7 @@ fn own_of(links: &[(IpAddr, Option<SocketAddr>)]) -> Vec<IpAddr> {
     own
 }
 
-/// What the links are to be by what the interfaces have. Where that cannot be, they stay as they are.
+/// What the links are to be by what the interfaces have. One for which that cannot be stays as it is.
 ///
 /// `moves`: an address that a volume takes along is nobody's successor; it may be the own one all the same. Nor is one of the other
 /// family, which comes first where the lease of the own one ends for a moment, or one that a host gives itself meanwhile: the other
@@ -100,9 +100,16 @@ fn followed(
         let fits = |ip: &IpAddr| peer.is_none_or(|peer: SocketAddr| peer.ip() != *ip);
         (other.filter(fits).unwrap_or(own), peer)
     };
-    let found: Links = configured.iter().zip(now).map(end).collect();
-    let is_twice = (1..found.len()).any(|at| found[..at].contains(&found[at]));
-    if is_twice { now.to_vec() } else { found }
+    let mut found: Links = configured.iter().zip(now).map(end).collect();
+    // Of links that would be one, those stay as they are that would be another; each that stays may be in the way of the next.
+    let twice = |found: &Links| {
+        (0..found.len())
+            .find(|&at| found[at] != now[at] && (0..found.len()).any(|other| other != at && found[other] == found[at]))
+    };
+    while let Some(at) = twice(&found) {
+        found[at] = now[at];
+    }
+    found
 }
 
 /// 169.254.0.0/16, which a host takes while nobody gives it an address.
@@ -148,8 +155,8 @@ impl Cluster {
         let new = own.iter().filter(|ip| !had.contains(ip));
         let doors = new.map(|ip| self.links.door(*ip)).collect::<Result<Vec<TcpListener>>>()?;
         let (answer, answered) = oneshot::channel();
-        self.mail(ToDriver::Doors { new: doors, own, answer });
-        answered.await.context("the data-path thread has ended")?.context("cannot listen for the other nodes")?;
+        self.acceptor.send(ToAcceptor::Doors { new: doors, own, answer });
+        answered.await.context("the accepting thread has ended")?.context("cannot listen for the other nodes")?;
         for ((link, (from, _)), (to, _)) in self.links.configured.iter().zip(&before).zip(&links) {
             if from != to {
                 log::say!(Notice, "[[link]] own = \"{}\": its address is {to} now, and no more {from}", link.own);
@@ -206,6 +213,22 @@ mod tests {
         assert_eq!(after(&[("eth0", "fe80::1"), ("eth0", "fd00::1")]), ["10.0.0.1", "10.0.1.1"], "of the other family");
         assert_eq!(after(&[("eth0", "169.254.7.7")]), ["10.0.0.1", "10.0.1.1"], "nobody gave it that");
         assert_eq!(after(&[("eth0", "10.0.1.1")]), ["10.0.0.1", "10.0.1.1"], "two links would be one");
+    }
+
+    #[test]
+    fn links_that_would_be_one_hold_back_no_other() {
+        let configured = ["eth0", "eth1", "eth2"].map(|name| link(name, None));
+        let now = ["10.0.0.1", "10.0.1.1", "10.0.2.1"].map(|address| (ip(address), None));
+        let after = |all: &[(&str, &str)]| {
+            followed(&configured, &now, &here(all), |_| false)
+                .into_iter()
+                .map(|(own, _)| own.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(after(&[("eth0", "10.0.9.9"), ("eth1", "10.0.9.9"), ("eth2", "10.0.2.9")])[2], "10.0.2.9");
+        // The second would be the first, and stays; so the third cannot be the second.
+        let chain = after(&[("eth0", "10.0.0.1"), ("eth1", "10.0.0.1"), ("eth2", "10.0.1.1")]);
+        assert_eq!(chain, ["10.0.0.1", "10.0.1.1", "10.0.2.1"]);
     }
 
     #[test]

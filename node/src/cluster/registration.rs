@@ -5,8 +5,8 @@
 //! not as it was written, writes it again.
 
 use super::control::Cluster;
-use crate::coordinator::{Error, Registered};
 use crate::coordinator::schema::NodeEntry;
+use crate::coordinator::{Error, Registered};
 use crate::log;
 use forebay_core::cluster::{NodeId, RewindId};
 use std::sync::Mutex;

@@ -43,19 +43,15 @@ use forebay_core::types::*;
 use forebay_core::volume::KeptCache;
 use forebay_core::wire::{self, NodeName};
 use forebay_io::buffers::Buffers;
-use forebay_io::link::{
-    AddressPair, Arrival, Compression, Door, Identity, Link, LinkStatus, Place, Receiver, Security, TurnedAway,
-};
+use forebay_io::link::{AddressPair, Arrival, Compression, Identity, Link, LinkStatus, Place, Receiver, Security};
 use forebay_io::{Arena, Backing, Reactor, Tier, closing};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
-const DOOR: u64 = 4 << 32;
 const LINK: u64 = 5 << 32;
 /// Not acknowledged by a peer at most. Each volume bounds its own stream; this is for all of them.
 const LINK_BYTES_MAX: u64 = 256 << 20;
@@ -78,8 +74,6 @@ pub struct DriverSetup {
     pub compression: Compression,
     /// Whether they are Multipath TCP.
     pub multipath: bool,
-    /// Listeners where other nodes call.
-    pub doors: Vec<TcpListener>,
     /// What only the control thread can do.
     pub control: mpsc::UnboundedSender<Asked>,
     /// By which clients reach the volumes that are served here.
@@ -101,15 +95,8 @@ pub struct PeerNode {
 pub enum ToDriver {
     /// The nodes that there are.
     Peers(Vec<PeerNode>),
-    /// This node has other addresses than before.
-    Doors {
-        /// Listeners at those that are new.
-        new: Vec<TcpListener>,
-        /// All that it has now: where it has others no more, nobody is let in.
-        own: Vec<IpAddr>,
-        /// Told whether all of the new ones can be used; if not, everything is as before.
-        answer: oneshot::Sender<std::io::Result<()>>,
-    },
+    /// Nodes that have called, and were found to be who they say.
+    Arrived(Vec<Arrival>),
     /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
     Begin {
         /// The volume's name, by which clients choose it.
@@ -413,7 +400,6 @@ pub struct Driver {
     directory: Arc<Directory>,
     control: mpsc::UnboundedSender<Asked>,
     addresses: Arc<Addresses>,
-    doors: Vec<Door>,
     peers: Vec<Peer>,
     /// Links that were begun: each has tokens of its own.
     links_made: u32,
@@ -427,7 +413,6 @@ pub struct Driver {
     arrivals: Vec<Arrival>,
     /// Nodes that are not known yet.
     strangers: Vec<(Instant, Arrival)>,
-    turned_away: Vec<TurnedAway>,
     touched: Vec<usize>,
     /// Volumes that have worked since their figures were last looked at.
     worked: Vec<usize>,
@@ -438,14 +423,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Makes the driver, which listens for calls of other nodes.
+    /// Makes the driver, and the thread of those who forward.
     pub fn new(setup: DriverSetup, directory: Arc<Directory>, reactor: &mut Reactor) -> std::io::Result<Driver> {
-        let DriverSetup { identity, security, compression, multipath, doors, control, addresses } = setup;
-        let mut open = Vec::new();
-        for (at, listener) in doors.into_iter().enumerate() {
-            let token = DOOR + at as u64 * Door::TOKENS;
-            open.push(Door::new(reactor, listener, identity.clone(), security.clone(), token)?);
-        }
+        let DriverSetup { identity, security, compression, multipath, control, addresses } = setup;
         let forwarder = forward::spawn(directory.clone(), identity.clone(), security.clone(), addresses.clone())?;
         Ok(Driver {
             identity,
@@ -455,7 +435,6 @@ impl Driver {
             directory,
             control,
             addresses,
-            doors: open,
             peers: Vec::new(),
             links_made: 0,
             replicas: Agenda::new(),
@@ -465,7 +444,6 @@ impl Driver {
             sends: Slab::new(),
             arrivals: Vec::new(),
             strangers: Vec::new(),
-            turned_away: Vec::new(),
             touched: Vec::new(),
             worked: Vec::new(),
             is_behind: false,
@@ -474,9 +452,9 @@ impl Driver {
         })
     }
 
-    /// True for watch tokens of doors and links.
+    /// True for watch tokens of links.
     pub fn has_token(token: u64) -> bool {
-        matches!(token & !0xffff_ffff, DOOR | LINK)
+        token & !0xffff_ffff == LINK
     }
 
     /// What a volume leaves to this part; taken in order.
@@ -506,18 +484,14 @@ impl Driver {
     /// When [`Driver::poll`] must run at the latest.
     pub fn deadline(&self) -> Option<Instant> {
         let links = self.peers.iter().filter_map(|peer| peer.link.deadline());
-        let doors = self.doors.iter().filter_map(Door::deadline);
         let owners = self.replicas.first_due();
         let strangers = self.strangers.iter().map(|(until, _)| *until);
-        links.chain(doors).chain(owners).chain(strangers).min()
+        links.chain(owners).chain(strangers).min()
     }
 
     /// A watched socket is ready.
     pub fn ready(&mut self, desks: &mut Desks<'_>, token: u64, writable: bool) {
-        if let Some(door) = self.doors.iter_mut().find(|door| door.has_token(token)) {
-            door.ready(desks.reactor, token, desks.now, &mut self.arrivals, &mut self.turned_away);
-            self.let_in(desks);
-        } else if let Some(peer) = self.peers.iter_mut().find(|peer| peer.link.has_token(token)) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.link.has_token(token)) {
             let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
             peer.link.ready(desks.reactor, &mut desk, token, writable, desks.now);
         }
@@ -553,14 +527,6 @@ impl Driver {
                     Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
                 peer.link.timers(desks.reactor, &mut desk, now);
             }
-        }
-        for door in &mut self.doors {
-            if door.deadline().is_some_and(|at| at <= now) {
-                door.timers(desks.reactor, now, &mut self.turned_away);
-            }
-        }
-        for TurnedAway { address, why } in self.turned_away.drain(..) {
-            log::say!(Error, "nobody was let in from {address}: {why}");
         }
         self.strangers.retain(|(until, _)| *until > now);
         while let Some(replica) = self.replicas.take_due(now) {
@@ -808,7 +774,10 @@ impl Driver {
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
             // Whoever asked may have gone.
-            ToDriver::Doors { new, own, answer } => drop(answer.send(self.set_doors(desks, new, &own))),
+            ToDriver::Arrived(arrivals) => {
+                self.arrivals.extend(arrivals);
+                self.let_in(desks);
+            }
             ToDriver::Begin { name, setup, key } => self.begin(desks, name, *setup, key),
             ToDriver::TierOpened { volume, key: Some(key), .. } if !self.replicas.contains(&volume.0) => {
                 // It was deleted meanwhile.

@@ -13,9 +13,7 @@ use forebay_core::types::{BlockIndex, Instant, Lsn};
 use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::Packed;
 use forebay_front::nbd::handshake::Negotiated;
-use forebay_front::nbd::tls::TlsServer;
 use forebay_io::{Backing, Journal, Waker};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
@@ -73,9 +71,9 @@ pub enum ToShard {
     },
     /// Become the shard of a cluster's links and volumes.
     JoinCluster {
-        /// The identity, listeners and settings of this node.
+        /// The identity and settings of this node.
         setup: Box<DriverSetup>,
-        /// Told whether it listens for other nodes.
+        /// Told whether it is one.
         answer: oneshot::Sender<std::io::Result<()>>,
     },
     /// Something for the cluster's part.
@@ -178,17 +176,6 @@ pub enum ToShard {
         /// Place in its listener's count.
         seat: Seat,
     },
-    /// Accept clients on this socket.
-    Listen {
-        /// A listening socket that does not block.
-        socket: OwnedFd,
-        /// Its clients must use TLS; none: they are served in the clear.
-        tls: Option<TlsServer>,
-        /// Most clients at one time.
-        connections_max: u32,
-    },
-    /// Accept no more clients on any socket.
-    StopListening,
     /// End the thread; every volume has been detached.
     Exit,
 }

@@ -16,7 +16,7 @@
 
 mod clients;
 
-use crate::datapath::directory::Directory;
+use crate::datapath::directory::{Directory, Place};
 use crate::datapath::driver::{Desks, Driver, Outgoing, ToDriver};
 use crate::datapath::forward::ToForwarder;
 use crate::datapath::mailbox::{CommandError, OpeningStep, ShardHandle, Snapshot, ToShard, VolumeKey};
@@ -34,7 +34,9 @@ use forebay_core::Volume;
 use forebay_core::api::{Control, Effect, Event};
 use forebay_core::status::Phase;
 use forebay_core::types::{ControlId, Instant, Lsn};
+use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::Packed;
+use forebay_front::nbd::handshake::Negotiated;
 use forebay_io::{
     Backing, Completion, Executed, Journal, Mode, ModeChoice, Reactor, VolumeIo, backing_socket_volume, clock, closing,
     volume_of,
@@ -223,9 +225,7 @@ impl Shard {
                         self.with_driver(now, |driver, desks| driver.ready(desks, token, writable));
                     }
                     Completion::Ready { token, readable, hangup, .. } => {
-                        if let Some(key) =
-                            self.clients.ready(&mut self.volumes, &mut self.reactor, token, readable, hangup, now)
-                        {
+                        if let Some(key) = self.clients.ready(&mut self.volumes, token, readable, hangup, now) {
                             self.touch(key);
                         }
                     }
@@ -236,7 +236,7 @@ impl Shard {
             for key in self.clients.poll(&mut self.volumes, now) {
                 self.touch(key);
             }
-            self.clients.timers(&mut self.volumes, &mut self.reactor, now);
+            self.clients.timers(&mut self.volumes, now);
             self.work_touched();
             self.poll_driver(now);
             // What left gives frames back, which may be all that a paused connection waits for.
@@ -420,8 +420,7 @@ impl Shard {
                     self.detach(key, answer, now);
                 }
                 ToShard::Connection { key: VolumeKey(key), channel, seat, negotiated } => {
-                    let volumes = self.volumes.as_mut_slice();
-                    self.clients.take_in(volumes, &mut self.reactor, key, channel, seat, *negotiated, now);
+                    self.take_in(key, channel, seat, *negotiated, now);
                 }
                 ToShard::ReviewClients => self.clients.close_barred(&mut self.volumes, &mut self.reactor, now),
                 ToShard::Park { key: VolumeKey(key), still } => {
@@ -440,10 +439,6 @@ impl Shard {
                 ToShard::Moved { volume, key: VolumeKey(key), client, seat } => {
                     self.take_in_moved(volume, key, client, seat, now);
                 }
-                ToShard::Listen { socket, tls, connections_max } => {
-                    self.clients.listen(&mut self.reactor, socket, tls, connections_max);
-                }
-                ToShard::StopListening => self.clients.stop_listening(&mut self.reactor),
                 ToShard::Exit => self.ending = true,
             }
         }
@@ -486,6 +481,27 @@ impl Shard {
     }
 
     /// Goes on with a client that another shard has served, unless the volume is no longer served here.
+    /// A client that has chosen a volume which was here then. One of a cluster may have another owner by now.
+    fn take_in(&mut self, key: u32, channel: Channel, seat: Seat, negotiated: Negotiated, now: Instant) {
+        let driver = self.driver.as_ref();
+        let elsewhere = match self.volumes.get(key as usize).and_then(Option::as_ref) {
+            Some(slot) => {
+                driver.is_some_and(|driver| driver.is_elsewhere(&slot.identity, key)).then_some(VolumeId(slot.identity))
+            }
+            None => self.clients.directory().find(&negotiated.export.name).and_then(|export| match export.place {
+                Place::Forwarder(volume) => Some(volume),
+                Place::Shard { .. } => None,
+            }),
+        };
+        match elsewhere {
+            Some(volume) => {
+                let client = Box::new(Packed { channel, negotiated, unsent: Vec::new() });
+                self.clients.directory().forwarder().send(ToForwarder::Client { volume, client, seat });
+            }
+            None => self.clients.take_in(&mut self.volumes, &mut self.reactor, key, channel, seat, negotiated, now),
+        }
+    }
+
     fn take_in_moved(&mut self, volume: VolumeId, key: u32, client: Box<Packed>, seat: Seat, now: Instant) {
         let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
         match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {

@@ -21,6 +21,11 @@ impl Driver {
         replica.key.map(|key| key as u32)
     }
 
+    /// It is a volume of the cluster, and not, or not any more, served here as this one.
+    pub fn is_elsewhere(&self, volume: &[u8; 16], key: u32) -> bool {
+        self.replicas.get(volume).is_some() && self.serves(volume) != Some(key)
+    }
+
     pub(super) fn serve(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16], term: Term) {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         let Some(key) = replica.key else { return };

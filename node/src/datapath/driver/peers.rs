@@ -6,15 +6,14 @@
 //!
 //! Addresses are followed by the link itself, which keeps what works ([`Link::set_pairs`]). An entry without an address says nothing of them.
 
-use super::{DOOR, Desk, Desks, Driver, LINK, LINK_BYTES_MAX, Peer, PeerNode};
+use super::{Desk, Desks, Driver, LINK, LINK_BYTES_MAX, Peer, PeerNode};
 use crate::log;
 use forebay_core::api::{Event, Outcome};
 use forebay_core::cluster::NodeId;
 use forebay_core::ownership;
 use forebay_core::wire::NodeName;
-use forebay_io::link::{AddressPair, Arrival, CHANNELS_MAX, Door, Identity, Link, LinkConfig, LinkEvent};
+use forebay_io::link::{AddressPair, Arrival, CHANNELS_MAX, Identity, Link, LinkConfig, LinkEvent};
 use std::collections::BTreeSet;
-use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
 /// Most links of a node.
@@ -137,34 +136,6 @@ impl Driver {
             }
         }
         self.let_in(desks);
-    }
-
-    /// Opens doors at new addresses, and then closes those at addresses that this node has no more.
-    pub(super) fn set_doors(
-        &mut self,
-        desks: &mut Desks<'_>,
-        new: Vec<TcpListener>,
-        own: &[IpAddr],
-    ) -> std::io::Result<()> {
-        let mut open = Vec::new();
-        for listener in new {
-            let is_free = |token: &u64| !self.doors.iter().chain(&open).any(|door: &Door| door.has_token(*token));
-            let mut tokens = (0..).map(|at| DOOR + at * Door::TOKENS);
-            let token = tokens.find(is_free).expect("there are few doors");
-            match Door::new(desks.reactor, listener, self.identity.clone(), self.security.clone(), token) {
-                Ok(door) => open.push(door),
-                Err(error) => {
-                    open.into_iter().for_each(|door| door.close(desks.reactor));
-                    return Err(error);
-                }
-            }
-        }
-        let had = std::mem::take(&mut self.doors);
-        let is_own = |door: &Door| door.address().is_ok_and(|address| own.contains(&address.ip()));
-        let (stay, gone): (Vec<Door>, Vec<Door>) = had.into_iter().partition(is_own);
-        gone.into_iter().for_each(|door| door.close(desks.reactor));
-        self.doors = stay.into_iter().chain(open).collect();
-        Ok(())
     }
 
     fn begin_peer(&mut self, desks: &mut Desks<'_>, PeerNode { node, name, pairs }: PeerNode) {
