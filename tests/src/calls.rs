@@ -50,11 +50,29 @@ pub struct Call {
     pub file: String,
 }
 
+/// Calls that are held.
+#[derive(Clone, Debug)]
+enum Hold {
+    /// This one, on files whose paths end like this.
+    One(&'static str, String),
+    /// All on files whose paths have this in them.
+    All(String),
+}
+
+impl Hold {
+    fn has(&self, call: &Call) -> bool {
+        match self {
+            Hold::One(name, file) => call.call == *name && call.file.ends_with(file.as_str()),
+            Hold::All(file) => call.file.contains(file.as_str()),
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     seen: BTreeSet<Call>,
-    /// Held from now on: the name of the call, and how the path of its file ends.
-    hold: Option<(&'static str, String)>,
+    /// What is held from now on.
+    hold: Option<Hold>,
     held: Vec<(u64, Call)>,
     listener: Option<RawFd>,
 }
@@ -112,7 +130,12 @@ impl CallGate {
 
     /// Holds each such call on a file whose path ends like this.
     pub fn hold(&self, call: &'static str, file: &str) {
-        self.lock().hold = Some((call, file.to_owned()));
+        self.lock().hold = Some(Hold::One(call, file.to_owned()));
+    }
+
+    /// Holds all calls on files whose paths have this in them, as a file system does that does not answer.
+    pub fn hold_all(&self, file: &str) {
+        self.lock().hold = Some(Hold::All(file.to_owned()));
     }
 
     /// Waits until a call is held, and tells which.
@@ -239,10 +262,7 @@ fn watch(listener: &OwnedFd, state: &Mutex<State>) {
         }
         let call = describe(&asked);
         let mut state = state.lock().expect("nobody panics while holding it");
-        let held = match (&call, &state.hold) {
-            (Some(call), Some((name, file))) => call.call == *name && call.file.ends_with(file.as_str()),
-            (Some(_), None) | (None, _) => false,
-        };
+        let held = call.as_ref().is_some_and(|call| state.hold.as_ref().is_some_and(|hold| hold.has(call)));
         match call {
             Some(call) if held => {
                 state.seen.insert(call.clone());

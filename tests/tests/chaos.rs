@@ -14,6 +14,7 @@
 mod faults;
 
 use faults::{At, Fault, KINDS, Kind};
+use forebay_tests::calls::CallGate;
 use forebay_tests::cluster::{Cluster, NAMES};
 use forebay_tests::eyes::{Eyes, View};
 use forebay_tests::harness::{Nbdkit, rounds, skip, soak};
@@ -90,6 +91,8 @@ struct Totals {
     ghosts: u64,
     probes: u64,
     pause_max: Duration,
+    /// The same in rounds with each kind of fault.
+    pauses: BTreeMap<Kind, Duration>,
     whole_max: Duration,
     /// Records that the operator had written anew.
     restored: u64,
@@ -110,6 +113,10 @@ impl Totals {
         self.whole_max = self.whole_max.max(life.whole_max);
         self.restored += life.restored;
         self.late_bytes += life.late_bytes;
+        for (kind, pause) in life.pauses {
+            let longest = self.pauses.entry(kind).or_default();
+            *longest = pause.max(*longest);
+        }
         life.kinds.into_iter().for_each(|(kind, times)| *self.kinds.entry(kind).or_default() += times);
         life.counters.into_iter().for_each(|(name, times)| *self.counters.entry(name).or_default() += times);
     }
@@ -131,6 +138,9 @@ impl Totals {
             self.whole_max.as_secs_f64()
         );
         println!("faults {:?}", self.kinds);
+        let pauses: Vec<String> =
+            self.pauses.iter().map(|(kind, pause)| format!("{kind:?} {:.1} s", pause.as_secs_f64())).collect();
+        println!("longest wait of a request in a round with each: {}", pauses.join(", "));
         println!("steps {:?}", self.counters);
     }
 }
@@ -143,19 +153,21 @@ struct Nodes {
     cluster: Cluster,
     eyes: Eyes,
     stopped: [bool; NAMES.len()],
+    /// Where the calls of each daemon pass; none of one with a plant.
+    calls: Vec<CallGate>,
     /// Processes whose bytes for it are kept back.
     held_back: [Option<u32>; NAMES.len()],
 }
 
 impl Nodes {
-    fn new(cluster: Cluster, eyes: Eyes) -> Nodes {
+    fn new(cluster: Cluster, eyes: Eyes, calls: Vec<CallGate>) -> Nodes {
         let spec = VOLUMES.iter().find(|spec| spec.storage == Storage::Export).expect("one of them");
         let image = cluster.folder.sparse(&format!("{}.img", spec.name), SIZE);
         let (socket, server_socket) = (export_socket(&cluster), cluster.folder.join("server.sock"));
         let server = Nbdkit::start_at(&server_socket, ["file", image.to_str().expect("a plain path")]);
         let way = LateWay::begin(&socket, &server_socket);
         let (stopped, held_back) = ([false; NAMES.len()], [None; NAMES.len()]);
-        Nodes { way, _server: server, cluster, eyes, stopped, held_back }
+        Nodes { way, _server: server, cluster, eyes, stopped, calls, held_back }
     }
 
     fn process(&self, node: usize) -> Option<u32> {
@@ -198,6 +210,10 @@ impl Nodes {
 
     fn start(&mut self, node: usize) {
         if self.cluster.daemons[node].is_none() {
+            if let Some(calls) = self.calls.get_mut(node) {
+                // One passes the calls of one process.
+                *calls = self.cluster.watch_calls(node);
+            }
             self.cluster.launch(node);
         }
     }
@@ -247,6 +263,12 @@ impl Nodes {
     }
 }
 
+/// Name of the file in which a node has its copy of a volume, if it has one.
+fn tier_of(nodes: &Nodes, node: usize, spec: &VolumeSpec) -> Option<String> {
+    let path = PathBuf::from(nodes.eyes.volume(node, spec.name)?.shown["tier"]["path"].as_str()?);
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
 fn backup_of(cluster: &Cluster) -> PathBuf {
     cluster.folder.join("etcd.backup")
 }
@@ -271,9 +293,9 @@ struct Life {
 
 impl Life {
     /// `Err`: what went wrong already.
-    fn begin(cluster: Cluster, seed: u64) -> Result<Life, String> {
+    fn begin(cluster: Cluster, seed: u64, calls: Vec<CallGate>) -> Result<Life, String> {
         let eyes = Eyes::of(&cluster);
-        let nodes = Nodes::new(cluster, eyes.clone());
+        let nodes = Nodes::new(cluster, eyes.clone(), calls);
         let name = format!("seed {seed}");
         let deadline = Instant::now() + PATIENCE;
         for (node, spec) in VOLUMES.iter().enumerate() {
@@ -408,6 +430,14 @@ impl Life {
                 etcd.put_back(&backup);
             }
             Kind::EtcdHidden => network.hide_port(node, ETCD_PORT),
+            Kind::FilesHang => {
+                let file = if spec.storage == Storage::File {
+                    format!("{}.img", spec.name)
+                } else {
+                    tier_of(&self.nodes, node, spec)?
+                };
+                self.nodes.calls.get(node)?.hold_all(&file);
+            }
             Kind::HandOver => self.command(node, fault.volume, Some(NAMES[other])),
             Kind::Peers => self.command(node, fault.volume, None),
         }
@@ -428,6 +458,7 @@ impl Life {
             }
             Kind::Unplug => self.nodes.cluster.network.plug(node, (fault.choice % 2) as u8),
             Kind::EtcdMember | Kind::EtcdHangs | Kind::EtcdAway => self.nodes.cluster.etcd.heal(),
+            Kind::FilesHang => self.nodes.calls.iter().for_each(CallGate::release),
             Kind::EtcdRestored | Kind::HandOver | Kind::Peers => {}
         }
     }
@@ -447,6 +478,7 @@ impl Life {
     }
 
     fn heal(&mut self) {
+        self.nodes.calls.iter().for_each(CallGate::release);
         self.nodes.cluster.network.heal();
         for node in 0..NAMES.len() {
             (0..2).for_each(|link| self.nodes.cluster.network.plug(node, link));
@@ -614,10 +646,18 @@ struct Planted {
 /// has one of its own.
 fn live(seed: u64, rounds: u64, plant: Option<Planted>) -> (Totals, Result<(), String>) {
     let mut totals = Totals::default();
-    let cluster = Cluster::with_plant("chaos", NAMES.len(), "", plant.map(|plant| plant.name))
-        .expect("a namespace could be made just before");
+    let could = "a namespace could be made just before";
+    let (cluster, calls) = match plant {
+        Some(plant) => (Cluster::with_plant("chaos", NAMES.len(), "", Some(plant.name)).expect(could), Vec::new()),
+        None => {
+            let mut cluster = Cluster::prepare("chaos", NAMES.len(), "").expect(could);
+            let calls = (0..NAMES.len()).map(|node| cluster.watch_calls(node)).collect();
+            cluster.start_all();
+            (cluster, calls)
+        }
+    };
     let mut rng = Rng::new(seed);
-    let mut life = match Life::begin(cluster, seed) {
+    let mut life = match Life::begin(cluster, seed, calls) {
         Ok(life) => life,
         Err(why) => return (totals, Err(why)),
     };
@@ -630,7 +670,14 @@ fn live(seed: u64, rounds: u64, plant: Option<Planted>) -> (Totals, Result<(), S
         totals.overlapping += u64::from(faults.len() > 1);
         faults.iter().for_each(|fault| *totals.kinds.entry(fault.kind).or_default() += 1);
         match life.round(&faults) {
-            Ok(took) => totals.whole_max = totals.whole_max.max(took),
+            Ok(took) => {
+                totals.whole_max = totals.whole_max.max(took);
+                let pause = life.clients.iter().map(Follower::take_pause).max().unwrap_or_default();
+                for fault in &faults {
+                    let longest = totals.pauses.entry(fault.kind).or_default();
+                    *longest = pause.max(*longest);
+                }
+            }
             Err(why) => {
                 result = Err(format!("round {round} ({}): {why}", words.join("; ")));
                 break;

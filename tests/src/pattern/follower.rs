@@ -100,6 +100,7 @@ enum Wish {
 struct Shared {
     wish: Wish,
     progress: Progress,
+    pause: Duration,
 }
 
 /// A load that runs in a thread of its own.
@@ -112,7 +113,8 @@ pub struct Follower {
 impl Follower {
     /// Begins. `run` names the load in each of its sectors.
     pub fn begin(run: u64, size: u64, seed: u64, find: Find) -> Follower {
-        let shared = Arc::new(Mutex::new(Shared { wish: Wish::Load, progress: Progress::default() }));
+        let shared =
+            Arc::new(Mutex::new(Shared { wish: Wish::Load, progress: Progress::default(), pause: Duration::ZERO }));
         let mut load = Load::new(run, size, seed, find, shared.clone());
         let recent = load.recent.clone();
         let thread = std::thread::spawn(move || load.run());
@@ -131,6 +133,11 @@ impl Follower {
     /// What has been done so far.
     pub fn progress(&self) -> Progress {
         self.lock().progress.clone()
+    }
+
+    /// The longest time in which a request waited and none was answered, since this was asked last.
+    pub fn take_pause(&self) -> Duration {
+        std::mem::take(&mut self.lock().pause)
     }
 
     fn wish(&self, wish: Wish) {
@@ -327,6 +334,8 @@ struct Load {
     /// Everything below was read by the audit under way.
     audited: Option<u64>,
     progress: Progress,
+    /// The longest time since it was told last.
+    pause: Duration,
     begun: Instant,
     events: VecDeque<(Duration, Happened)>,
 }
@@ -358,6 +367,7 @@ impl Load {
             resting: false,
             audited: None,
             progress: Progress::default(),
+            pause: Duration::ZERO,
             begun: now,
             events: VecDeque::new(),
         }
@@ -368,6 +378,7 @@ impl Load {
             let wish = {
                 let mut shared = self.shared.lock().expect("nobody panics while holding it");
                 shared.progress = self.progress.clone();
+                shared.pause = shared.pause.max(std::mem::take(&mut self.pause));
                 // What is done once is taken once.
                 let after = if shared.wish == Wish::Load { Wish::Load } else { Wish::Rest };
                 std::mem::replace(&mut shared.wish, after)
@@ -413,6 +424,7 @@ impl Load {
         let waited = session.answered.elapsed();
         if !session.open.is_empty() {
             self.progress.pause_max = self.progress.pause_max.max(waited);
+            self.pause = self.pause.max(waited);
         }
         self.take_replies();
         if let Err(error) = pumped {

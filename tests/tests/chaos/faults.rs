@@ -30,12 +30,15 @@ pub enum Kind {
     EtcdHidden,
     /// etcd is put back to what it was when the round began.
     EtcdRestored,
+    /// A file system does not answer one node: what that asks of a volume's image by system calls (its data go by the ring, where there
+    /// is one).
+    FilesHang,
     HandOver,
     Peers,
 }
 
 /// Each with its share: what makes a volume change its owner more often than the rest.
-pub const KINDS: [(Kind, u64); 16] = [
+pub const KINDS: [(Kind, u64); 17] = [
     (Kind::Kill, 4),
     (Kind::LoseMemory, 1),
     (Kind::Pause, 4),
@@ -50,6 +53,7 @@ pub const KINDS: [(Kind, u64); 16] = [
     (Kind::EtcdAway, 1),
     (Kind::EtcdHidden, 2),
     (Kind::EtcdRestored, 4),
+    (Kind::FilesHang, 3),
     (Kind::HandOver, 2),
     (Kind::Peers, 1),
 ];
@@ -144,6 +148,7 @@ impl Fault {
             | Kind::EtcdAway
             | Kind::EtcdHidden
             | Kind::EtcdRestored
+            | Kind::FilesHang
             | Kind::HandOver
             | Kind::Peers => false,
         }
