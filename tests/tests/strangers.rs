@@ -2,7 +2,7 @@
 
 use forebay_tests::certificates::{Authority, Validity};
 use forebay_tests::cluster::Cluster;
-use forebay_tests::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, free_port, require_tool, run_tool};
+use forebay_tests::harness::{IoMode, TempDir, Tier, VOLUME_NAME, Volume, free_port, run_tool};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn callers_at_the_door_of_nodes_cost_the_data_path_nothing() {
     let address = nodes[0]["addresses"][0].as_str().expect("an address").to_owned();
     assert_data_path_is_spared(costs(cluster.pid(0), || {
         for _ in 0..ATTEMPTS {
-            let mut caller = cluster.host(1).command(require_tool("openssl").to_str().expect("a path"));
+            let mut caller = cluster.host(1).namespace().command("openssl");
             caller.args(["s_client", "-connect", &address]).stdin(Stdio::null()).stdout(Stdio::null());
             caller.stderr(Stdio::null()).status().expect("openssl runs");
         }
