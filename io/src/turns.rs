@@ -1,4 +1,5 @@
-//! Turns: who comes by the network begins what costs this host work before it is known who it is (a TLS handshake) when its turn has come.
+//! Turns: who comes by the network begins what costs this host work before it is known who it is (a TLS handshake) when its turn has come. Who says
+//! nothing needs none, and is not to wait here.
 //!
 //! Networks take turns, and each begins its oldest: one that comes a thousand times a second delays itself, and the others by one turn. All
 //! together begin at most [`A_SECOND`] times a second, after [`AT_ONCE`] that need not wait: hosts that all come back after an outage do.

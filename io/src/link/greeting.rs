@@ -14,6 +14,7 @@ use forebay_core::cluster::{Host, NodeId};
 use forebay_core::types::{Duration, Instant};
 use forebay_core::wire::*;
 use slab::Slab;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -22,8 +23,8 @@ use std::sync::Arc;
 
 /// Time from the connection to the hello. Two round trips and some arithmetic; a second is long on any link.
 pub const GREETING_MAX: Duration = Duration::from_secs(3);
-/// Connections that have not said who they are. When one more comes, the oldest goes of the network that has most: an honest one takes
-/// milliseconds.
+/// Connections that have not said who they are. When one more comes, one goes of the network that has most, the oldest that was not
+/// heard yet, or else the oldest: an honest one takes milliseconds.
 pub const VISITORS_MAX: usize = 64;
 /// Connections taken by one call.
 const ACCEPTS_MAX: usize = 16;
@@ -208,13 +209,23 @@ fn interest(channel: &Channel) -> Interest {
     if channel.has_unsent() { Interest::BOTH } else { Interest::READ }
 }
 
+/// How far a visitor has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// It has said nothing yet.
+    Silent,
+    /// It has begun to speak, and is not watched.
+    AwaitsTurn,
+    /// Its turn has come.
+    Begun,
+}
+
 struct Visitor {
     channel: Channel,
     reader: HelloReader,
     address: SocketAddr,
     since: Instant,
-    /// Nothing is heard of it before its turn.
-    awaits_turn: bool,
+    hearing: Hearing,
 }
 
 /// A node that calls and was found to be who it says.
@@ -336,18 +347,25 @@ impl Door {
             for _ in 0..ACCEPTS_MAX {
                 match self.listener.accept() {
                     Ok((socket, address)) => self.enter(reactor, socket.into(), address, now, turned_away),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(_) => {
-                        self.rest(reactor, now);
-                        break;
-                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    Err(_) => return self.rest(reactor, now),
                 }
             }
-            return self.give_turns(reactor, now, turned_away);
+            return;
         }
         let key = (token - self.token - 1) as usize;
-        // Who awaits its turn is not watched: it was another one in its place.
-        let Some(visitor) = self.visitors.get_mut(key).filter(|visitor| !visitor.awaits_turn) else { return };
+        let Some(visitor) = self.visitors.get_mut(key) else { return };
+        match visitor.hearing {
+            Hearing::Silent => {
+                visitor.hearing = Hearing::AwaitsTurn;
+                let _ = reactor.unwatch(visitor.channel.socket().as_raw_fd());
+                self.turns.wait(network_of(visitor.address.ip()), key);
+                return self.give_turns(reactor, now, turned_away);
+            }
+            // It is not watched: it was another one in its place.
+            Hearing::AwaitsTurn => return,
+            Hearing::Begun => {}
+        }
         match meet(&mut visitor.reader, &mut visitor.channel, &self.identity, None) {
             Ok(None) => {
                 let interest = interest(&visitor.channel);
@@ -372,8 +390,8 @@ impl Door {
         turned_away: &mut Vec<TurnedAway>,
     ) {
         if self.visitors.len() == VISITORS_MAX {
-            let oldest = self.oldest_of_most();
-            self.send_away(reactor, oldest, Failure::Crowded, turned_away);
+            let other = self.who_makes_room();
+            self.send_away(reactor, other, Failure::Crowded, turned_away);
         }
         let socket = socket2::Socket::from(socket);
         let prepared = prepare(&socket);
@@ -387,16 +405,19 @@ impl Door {
         if let Err(error) = prepared {
             return self.count(address, Failure::Socket(error.kind()), turned_away);
         }
-        let reader = HelloReader::default();
-        let key = self.visitors.insert(Visitor { channel, reader, address, since: now, awaits_turn: true });
-        self.turns.wait(network_of(address.ip()), key);
+        let (fd, reader) = (channel.socket().as_raw_fd(), HelloReader::default());
+        let key = self.visitors.insert(Visitor { channel, reader, address, since: now, hearing: Hearing::Silent });
+        if let Err(error) = reactor.watch(fd, self.token + 1 + key as u64, Interest::READ) {
+            self.visitors.remove(key);
+            self.count(address, Failure::Socket(error.kind()), turned_away);
+        }
     }
 
     /// Hears those whose turn has come.
     fn give_turns(&mut self, reactor: &mut Reactor, now: Instant, turned_away: &mut Vec<TurnedAway>) {
         while let Some(key) = self.turns.next(now) {
             let visitor = &mut self.visitors[key];
-            visitor.awaits_turn = false;
+            visitor.hearing = Hearing::Begun;
             let fd = visitor.channel.socket().as_raw_fd();
             if let Err(error) = reactor.watch(fd, self.token + 1 + key as u64, Interest::READ) {
                 self.send_away(reactor, key, Failure::Socket(error.kind()), turned_away);
@@ -404,30 +425,30 @@ impl Door {
         }
     }
 
-    /// The visitor that makes room for another one.
+    /// The visitor that makes room for another one: of the network that has most. Who was heard has some hundred milliseconds to say who it
+    /// is, however many come meanwhile.
     ///
     /// # Panics
     /// Where there is none.
-    fn oldest_of_most(&self) -> usize {
-        let mut networks: HashMap<IpAddr, (usize, Instant, usize)> = HashMap::new();
-        for (key, visitor) in &self.visitors {
-            let first = (0, visitor.since, key);
-            let (count, oldest, at) = networks.entry(network_of(visitor.address.ip())).or_insert(first);
-            *count += 1;
-            if visitor.since < *oldest {
-                (*oldest, *at) = (visitor.since, key);
-            }
+    fn who_makes_room(&self) -> usize {
+        let mut networks: HashMap<IpAddr, usize> = HashMap::new();
+        for (_, visitor) in &self.visitors {
+            *networks.entry(network_of(visitor.address.ip())).or_default() += 1;
         }
-        let most = networks.into_values().max_by_key(|(count, oldest, _)| (*count, std::cmp::Reverse(*oldest)));
-        most.expect("there are visitors").2
+        let rank = |visitor: &Visitor| {
+            let others = networks[&network_of(visitor.address.ip())];
+            (others, visitor.hearing != Hearing::Begun, Reverse(visitor.since))
+        };
+        let gives_way = self.visitors.iter().max_by_key(|(_, visitor)| rank(visitor));
+        gives_way.expect("there are visitors").0
     }
 
     fn leave(&mut self, reactor: &mut Reactor, key: usize) -> Visitor {
         let visitor = self.visitors.remove(key);
-        if visitor.awaits_turn {
+        if visitor.hearing == Hearing::AwaitsTurn {
             self.turns.forget(&key);
         } else {
-            // It was watched since its turn; an error would mean that the kernel has forgotten it already.
+            // It is watched; an error would mean that the kernel has forgotten it already.
             let _ = reactor.unwatch(visitor.channel.socket().as_fd().as_raw_fd());
         }
         visitor

@@ -103,8 +103,8 @@ pub struct Cluster {
     pub(super) keys: Arc<AtomicU64>,
     pub(super) volumes: Mutex<BTreeMap<VolumeId, Known>>,
     pub(super) nodes: Mutex<Vec<NodeEntry>>,
-    /// Held while they are read and told to the driver.
-    pub(super) nodes_turn: tokio::sync::Mutex<()>,
+    /// Looks at them that were begun, and the last of those whose result was taken.
+    pub(super) nodes_looks: (AtomicU64, Mutex<u64>),
     /// What they have said to have room for.
     pub(super) loads: Mutex<Vec<Load>>,
     /// Nodes that are to be evacuated.
@@ -555,15 +555,20 @@ impl Cluster {
     }
 
     pub(super) async fn refresh_nodes(&self) {
-        // Else what was read first could be told last.
-        let _turn = self.nodes_turn.lock().await;
+        let look = self.nodes_looks.0.fetch_add(1, Ordering::Relaxed) + 1;
         // What is not known now is asked for again soon.
         let Ok(nodes) = self.coordinator.nodes().await else { return };
         self.stay_registered(&nodes).await;
-        let nodes = self.without_twin(nodes);
-        let nodes = self.registration.with_former(nodes, &self.nodes(), &self.coordinator.open_rewinds());
         let Ok(leaving) = self.coordinator.evacuations().await else { return };
         let loads = self.coordinator.loads().await.unwrap_or_default();
+        // Of looks that overlap, the one that was begun last is told last.
+        let mut told = self.nodes_looks.1.lock().expect("nobody panics while holding it");
+        if look < *told {
+            return;
+        }
+        *told = look;
+        let nodes = self.without_twin(nodes);
+        let nodes = self.registration.with_former(nodes, &self.nodes(), &self.coordinator.open_rewinds());
         *self.evacuations.lock().expect("nobody panics while holding it") = leaving;
         let others = nodes.iter().filter(|entry| entry.node() != self.place.node);
         self.mail(ToDriver::Peers(others.filter_map(|entry| self.peer(entry)).collect()));

@@ -128,7 +128,7 @@ impl Cluster {
             keys,
             volumes: Mutex::default(),
             nodes: Mutex::default(),
-            nodes_turn: tokio::sync::Mutex::default(),
+            nodes_looks: Default::default(),
             loads: Mutex::default(),
             evacuations: Mutex::default(),
             migrations: Mutex::default(),

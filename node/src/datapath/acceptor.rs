@@ -32,6 +32,9 @@ const DOOR: u64 = 4 << 32;
 /// How much later than other threads this one comes where cores are short (setpriority(2)).
 const NICENESS: libc::c_int = 5;
 
+/// Mails with nodes that have called, under way to the data path; more are sent away, and call again.
+const ARRIVALS_UNDER_WAY_MAX: usize = 64;
+
 /// Something for the thread to do.
 pub enum ToAcceptor {
     /// Accept NBD clients on this socket.
@@ -121,6 +124,8 @@ struct Acceptor {
     mail: mpsc::Receiver<ToAcceptor>,
     clients: Clients,
     house: Option<Box<House>>,
+    /// Each mail that was not taken yet has it, too.
+    under_way: Arc<()>,
     doors: Vec<Door>,
     arrivals: Vec<Arrival>,
     turned_away: Vec<TurnedAway>,
@@ -129,7 +134,8 @@ struct Acceptor {
 impl Acceptor {
     fn new(reactor: Reactor, mail: mpsc::Receiver<ToAcceptor>, directory: Arc<Directory>) -> Acceptor {
         let (clients, doors) = (Clients::new(directory), Vec::new());
-        Acceptor { reactor, mail, clients, house: None, doors, arrivals: Vec::new(), turned_away: Vec::new() }
+        let (arrivals, turned_away) = (Vec::new(), Vec::new());
+        Acceptor { reactor, mail, clients, house: None, under_way: Arc::default(), doors, arrivals, turned_away }
     }
 
     fn run(mut self) -> ! {
@@ -172,8 +178,11 @@ impl Acceptor {
             log::say!(Error, "nobody was let in from {address}: {why}");
         }
         if let Some(house) = self.house.as_ref().filter(|_| !self.arrivals.is_empty()) {
-            let arrived = ToDriver::Arrived(std::mem::take(&mut self.arrivals));
-            house.shard.send(ToShard::Cluster(Box::new(arrived)));
+            let arrivals = std::mem::take(&mut self.arrivals);
+            if Arc::strong_count(&self.under_way) <= ARRIVALS_UNDER_WAY_MAX {
+                let arrived = ToDriver::Arrived { arrivals, under_way: self.under_way.clone() };
+                house.shard.send(ToShard::Cluster(Box::new(arrived)));
+            }
         }
     }
 

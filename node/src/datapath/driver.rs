@@ -95,8 +95,13 @@ pub struct PeerNode {
 pub enum ToDriver {
     /// The nodes that there are.
     Peers(Vec<PeerNode>),
-    /// Nodes that have called, and were found to be who they say.
-    Arrived(Vec<Arrival>),
+    /// Nodes have called, and were found to be who they say.
+    Arrived {
+        /// Their connections, with what they have said.
+        arrivals: Vec<Arrival>,
+        /// Dropped when they are taken.
+        under_way: Arc<()>,
+    },
     /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
     Begin {
         /// The volume's name, by which clients choose it.
@@ -774,7 +779,8 @@ impl Driver {
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
             // Whoever asked may have gone.
-            ToDriver::Arrived(arrivals) => {
+            ToDriver::Arrived { arrivals, under_way } => {
+                drop(under_way);
                 self.arrivals.extend(arrivals);
                 self.let_in(desks);
             }

@@ -480,7 +480,6 @@ impl Shard {
         slot.close(move || drop(tier), move || drop(backing));
     }
 
-    /// Goes on with a client that another shard has served, unless the volume is no longer served here.
     /// A client that has chosen a volume which was here then. One of a cluster may have another owner by now.
     fn take_in(&mut self, key: u32, channel: Channel, seat: Seat, negotiated: Negotiated, now: Instant) {
         let driver = self.driver.as_ref();
@@ -502,6 +501,7 @@ impl Shard {
         }
     }
 
+    /// Goes on with a client that another shard has served, unless the volume is no longer served here.
     fn take_in_moved(&mut self, volume: VolumeId, key: u32, client: Box<Packed>, seat: Seat, now: Instant) {
         let serves = self.driver.as_ref().is_some_and(|driver| driver.serves(&volume.0) == Some(key));
         match self.volumes.get_mut(key as usize).and_then(Option::as_mut).filter(|_| serves) {

@@ -3,9 +3,9 @@
 //! Invariants:
 //! - A client that negotiates costs itself only.
 //! - A listener has at most its number of clients ([`seats`](crate::datapath::seats)), those that negotiate included; a few more may
-//!   negotiate, to be told that there is no place. Of those that negotiate, the one that has done so longest makes room, of whoever has
-//!   most; so silent clients keep nobody out.
-//! - Where clients must use TLS, each is heard when its turn has come ([`Turns`]).
+//!   negotiate, to be told that there is no place. Of those that negotiate, one makes room of whoever has most: the oldest that was not
+//!   heard yet, or else the oldest. So silent clients keep nobody out.
+//! - Where clients must use TLS, each that has begun to speak is heard when its turn has come ([`Turns`]).
 
 use crate::datapath::directory::{Directory, Place};
 use crate::datapath::forward::ToForwarder;
@@ -23,6 +23,7 @@ use forebay_io::turns::Turns;
 use forebay_io::{Interest, Reactor};
 use slab::Slab;
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -53,6 +54,17 @@ struct Listener {
     crowded_told: Option<Instant>,
 }
 
+/// How far a client has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hearing {
+    /// It must use TLS, and has said nothing yet.
+    Silent,
+    /// It has begun to speak, and is not watched.
+    AwaitsTurn,
+    /// It needs no turn, or its turn has come.
+    Begun,
+}
+
 struct Greeted {
     /// Taken out only while it is advanced.
     greeter: Option<Greeter>,
@@ -62,8 +74,7 @@ struct Greeted {
     listener: usize,
     number: u64,
     interest: Interest,
-    /// Nothing is heard of it before its turn.
-    awaits_turn: bool,
+    hearing: Hearing,
     /// It has asked for an export that cannot be entered yet.
     awaits_export: bool,
     /// So many times it was given more time for that.
@@ -153,24 +164,32 @@ impl Clients {
     pub fn ready(&mut self, reactor: &mut Reactor, token: u64, now: Instant) {
         let index = (token & 0xffff_ffff) as usize;
         match token & !0xffff_ffff {
-            LISTENER => {
-                self.accept(reactor, index, now);
-                self.give_turns(reactor, now);
-            }
-            GREETER if self.greeted.get(index).is_some_and(|greeted| !greeted.awaits_turn) => {
-                self.greet(reactor, index, now);
-            }
-            // Who awaits its turn is not watched: it was another one in its place.
-            GREETER => {}
+            LISTENER => self.accept(reactor, index, now),
+            GREETER => match self.greeted.get(index).map(|greeted| greeted.hearing) {
+                Some(Hearing::Silent) => self.await_turn(reactor, index, now),
+                Some(Hearing::Begun) => self.greet(reactor, index, now),
+                // It is not watched: it was another one in its place.
+                Some(Hearing::AwaitsTurn) | None => {}
+            },
             _ => unreachable!("listeners and greeters are watched"),
         }
+    }
+
+    /// It has begun to speak.
+    fn await_turn(&mut self, reactor: &mut Reactor, key: usize, now: Instant) {
+        let greeted = &mut self.greeted[key];
+        greeted.hearing = Hearing::AwaitsTurn;
+        let greeter = greeted.greeter.as_ref().expect("taken out only while it is advanced");
+        let _ = reactor.unwatch(greeter.socket().as_raw_fd());
+        self.turns.wait(greeted.from, key);
+        self.give_turns(reactor, now);
     }
 
     /// Hears those whose turn has come.
     fn give_turns(&mut self, reactor: &mut Reactor, now: Instant) {
         while let Some(key) = self.turns.next(now) {
             let greeted = &mut self.greeted[key];
-            greeted.awaits_turn = false;
+            (greeted.hearing, greeted.interest) = (Hearing::Begun, Interest::READ);
             let fd = greeted.greeter.as_ref().expect("taken out only while it is advanced").socket().as_raw_fd();
             match reactor.watch(fd, GREETER | key as u64, Interest::READ) {
                 Ok(()) => self.greet(reactor, key, now),
@@ -270,10 +289,10 @@ impl Clients {
             no_delay(&socket);
             forebay_io::socket::keep_alive(socket.as_fd());
             make_room_for_answers(&socket);
-            let awaits_turn = tls.is_some();
+            let hearing = if tls.is_some() { Hearing::Silent } else { Hearing::Begun };
             let entry = self.greeted.vacant_entry();
             let key = entry.key();
-            if !awaits_turn && reactor.watch(socket.as_raw_fd(), GREETER | key as u64, Interest::READ).is_err() {
+            if reactor.watch(socket.as_raw_fd(), GREETER | key as u64, Interest::READ).is_err() {
                 continue;
             }
             self.greeted_made += 1;
@@ -284,15 +303,12 @@ impl Clients {
                 listener: index,
                 number: self.greeted_made,
                 interest: Interest::READ,
-                awaits_turn,
+                hearing,
                 awaits_export: false,
                 prolonged: 0,
             });
             self.greeted_order.push_back((now, key, self.greeted_made));
-            match awaits_turn {
-                true => self.turns.wait(from, key),
-                false => self.greet(reactor, key, now),
-            }
+            self.greet(reactor, key, now);
         }
     }
 
@@ -303,16 +319,13 @@ impl Clients {
         if all < room {
             return;
         }
-        let mut by_origin: HashMap<Origin, (usize, u64, usize)> = HashMap::new();
-        for (key, greeted) in self.greeted.iter().filter(|(_, greeted)| greeted.listener == listener) {
-            let (count, oldest, at) = by_origin.entry(greeted.from).or_insert((0, u64::MAX, key));
-            *count += 1;
-            if greeted.number < *oldest {
-                (*oldest, *at) = (greeted.number, key);
-            }
-        }
-        let gives_way = by_origin.into_values().max_by_key(|(count, oldest, _)| (*count, u64::MAX - *oldest));
-        if let Some((_, _, key)) = gives_way {
+        let here = || self.greeted.iter().filter(|(_, greeted)| greeted.listener == listener);
+        let mut origins: HashMap<Origin, usize> = HashMap::new();
+        here().for_each(|(_, greeted)| *origins.entry(greeted.from).or_default() += 1);
+        let rank =
+            |greeted: &Greeted| (origins[&greeted.from], greeted.hearing != Hearing::Begun, Reverse(greeted.number));
+        let gives_way = here().max_by_key(|(_, greeted)| rank(greeted)).map(|(key, _)| key);
+        if let Some(key) = gives_way {
             self.drop_greeted(reactor, key);
         }
     }
@@ -327,7 +340,7 @@ impl Clients {
 
     fn drop_greeted(&mut self, reactor: &mut Reactor, key: usize) {
         let greeted = self.greeted.remove(key);
-        if greeted.awaits_turn {
+        if greeted.hearing == Hearing::AwaitsTurn {
             self.turns.forget(&key);
         } else if let Some(greeter) = greeted.greeter {
             let _ = reactor.unwatch(greeter.socket().as_raw_fd());
