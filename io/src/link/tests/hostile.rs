@@ -4,6 +4,7 @@ use super::*;
 use forebay_core::message::{Held, Room};
 use forebay_core::roles::Role;
 use rcgen::{SanType, date_time_ymd};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -148,6 +149,24 @@ fn who_says_nothing_is_sent_away_in_time_and_a_crowd_keeps_nobody_out() {
     let crowded = stand.turned_away.iter().filter(|away| away.why == Failure::Crowded).count();
     assert!((20..=22).contains(&crowded), "{crowded}");
     assert!(stand.alpha.is_up(1));
+}
+
+/// From the node's own network, some thousand a second that begin a handshake and do not go on.
+#[test]
+fn a_flood_from_its_own_network_keeps_a_node_not_out() {
+    let authority = Authority::new();
+    let (alpha, beta) = (authority.issue("alpha", None), authority.issue("beta", None));
+    let mut stand = Setting { alpha, beta, ..Setting::plain(ModeChoice::Auto, 1) }.build();
+    let mut flood = VecDeque::new();
+    stand.until("up", |stand| {
+        for _ in 0..16 {
+            let mut stream = stand.connect();
+            stream.write_all(&[22, 3, 1]).unwrap();
+            flood.push_back(stream);
+        }
+        flood.drain(..flood.len().saturating_sub(VISITORS_MAX));
+        stand.alpha.is_up(1) && stand.beta.is_up(1)
+    });
 }
 
 /// That the two find no way to each other, and that one of them says this about it.
