@@ -2,7 +2,7 @@
 //!
 //! From the bottom up; no module uses one that stands below it in this list:
 //!
-//! - [`names`] is what volumes are called.
+//! - [`names`] is what volumes are called, [`seconds`] when the control thread does what it does now and then.
 //! - [`log`] is what the daemon says on its standard error, by whichever of these.
 //! - [`volume_store`] is what is remembered of a volume besides its tier, [`allowed`] what is opened for others, [`judgement`] whether an
 //!   image is the one that a tier belongs to, [`journal`] what is done about a journal at a start; [`open`] opens a volume by all that,
@@ -38,6 +38,7 @@ mod placement;
 mod planted;
 mod rounds;
 mod sampler;
+mod seconds;
 pub mod serve;
 mod status;
 mod telemetry;

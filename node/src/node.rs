@@ -47,6 +47,7 @@ use forebay_host::topology::NodeNumber;
 use forebay_io::machine::host_name;
 use forebay_io::{Backing, LockAttempt, closing};
 use images::ImageWatch;
+use looks::LastShown;
 pub use looks::Look;
 use markers::{MarkerFile, Moment, record_as_made, save_marker};
 use opening::Opening;
@@ -89,6 +90,7 @@ struct Running {
     prepared: Arc<AtomicBool>,
     /// Drains and holds of a volume come one after the other.
     draining: Arc<tokio::sync::Mutex<()>>,
+    shown: Arc<LastShown>,
 }
 
 impl Running {
@@ -409,9 +411,9 @@ impl Node {
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
         let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
-        let draining = Arc::default();
+        let (draining, shown) = (Arc::default(), Arc::default());
         let running =
-            Running { shard, key, activity, opening, watch, marker, journal_place, closed, prepared, draining };
+            Running { shard, key, activity, opening, watch, marker, journal_place, closed, prepared, draining, shown };
         let outcome = match served.await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(reason)) => Err(format!(
@@ -550,12 +552,8 @@ impl Node {
     // --- reports ---
 
     async fn snapshot(&self, running: &Running) -> Option<Snapshot> {
-        self.snapshot_with(running, false).await
-    }
-
-    async fn snapshot_with(&self, running: &Running, with_seen: bool) -> Option<Snapshot> {
         let (answer, answered) = oneshot::channel();
-        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen, answer });
+        self.shards[running.shard].send(ToShard::Snapshot { key: running.key, with_seen: false, answer });
         answered.await.ok()
     }
 
@@ -575,7 +573,8 @@ impl Node {
             (e.facts.clone(), e.running.clone(), e.record.clone(), e.absence.clone(), e.changing)
         };
         if let Some(running) = running
-            && let Some(snapshot) = self.snapshot_with(&running, with_seen).await
+            && let Some(snapshot) =
+                if with_seen { self.measured(&running).await } else { self.snapshot(&running).await }
         {
             let mut report =
                 crate::status::volume_running(&facts, &record.common, &snapshot, running.watch.displaced());

@@ -6,6 +6,7 @@
 
 use super::board;
 use crate::events::Filter;
+use crate::seconds::Seconds;
 use crate::telemetry::Telemetry;
 use forebay_api::calendar;
 use forebay_api::events::{EventKind, Happened};
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 /// The first look: the start itself is busy, and what it counts is its own.
 const FIRST_AFTER: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(3600);
-/// How often links are looked at, and how long after a change they have until the doctor looks.
-const LINKS_EVERY: Duration = Duration::from_secs(5);
+/// How often links are looked at, and how long they have until the doctor looks after a change.
+const LINKS_SECONDS: u32 = 10;
 /// A look takes under a second; one that takes so long hangs at some device.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 /// Bytes of what it says; a large host has a hundred thousand.
@@ -286,11 +287,11 @@ pub async fn said_by<T: DeserializeOwned>(words: &[&str], hangs: Arc<AtomicBool>
 }
 
 /// Looks for as long as the daemon lives.
-pub async fn run(rounds: Arc<Rounds>, telemetry: Arc<Telemetry>) {
+pub async fn run(rounds: Arc<Rounds>, telemetry: Arc<Telemetry>, mut seconds: Seconds) {
     tokio::time::sleep(FIRST_AFTER).await;
     let mut failed = false;
     loop {
-        let links = links().await;
+        let links = Arc::new(LinkWatch::begin().await);
         // Told once; the next look may succeed.
         match rounds.look(&telemetry).await {
             Ok(_) => failed = false,
@@ -301,28 +302,49 @@ pub async fn run(rounds: Arc<Rounds>, telemetry: Arc<Telemetry>) {
             Err(_) => {}
         }
         let looked = Instant::now();
-        while looked.elapsed() < EVERY {
-            tokio::time::sleep(LINKS_EVERY).await;
-            if self::links().await != links {
-                tokio::time::sleep(LINKS_EVERY).await;
-                break;
-            }
+        while looked.elapsed() < EVERY && !links.have_changed.load(Ordering::Acquire) {
+            LinkWatch::look(&links);
+            seconds.pass(LINKS_SECONDS).await;
         }
     }
 }
 
-/// How often the link of each interface of hardware came or went.
-async fn links() -> BTreeMap<String, String> {
-    let read = || {
-        let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let hardware = entries.map(|entry| entry.path()).filter(|path| path.join("device").exists());
-        let changes = hardware.filter_map(|path| {
-            let changes = std::fs::read_to_string(path.join("carrier_changes")).ok()?;
-            Some((path.file_name()?.to_string_lossy().into_owned(), changes))
+/// Whether the link of an interface has come or gone since it began.
+#[derive(Default)]
+struct LinkWatch {
+    before: BTreeMap<String, String>,
+    have_changed: AtomicBool,
+    is_looking: AtomicBool,
+}
+
+impl LinkWatch {
+    async fn begin() -> LinkWatch {
+        let before = tokio::task::spawn_blocking(links).await.unwrap_or_default();
+        LinkWatch { before, ..LinkWatch::default() }
+    }
+
+    /// On another thread, and nobody is woken when it ends: what it has seen is for the next time that somebody asks.
+    fn look(watch: &Arc<LinkWatch>) {
+        if watch.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watch = watch.clone();
+        tokio::task::spawn_blocking(move || {
+            watch.have_changed.store(links() != watch.before, Ordering::Release);
+            watch.is_looking.store(false, Ordering::Release);
         });
-        changes.collect()
-    };
-    tokio::task::spawn_blocking(read).await.unwrap_or_default()
+    }
+}
+
+/// How often the link of each interface of hardware came or went.
+fn links() -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let hardware = entries.map(|entry| entry.path()).filter(|path| path.join("device").exists());
+    let changes = hardware.filter_map(|path| {
+        let changes = std::fs::read_to_string(path.join("carrier_changes")).ok()?;
+        Some((path.file_name()?.to_string_lossy().into_owned(), changes))
+    });
+    changes.collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! - A point stands for `[at, at + 1)` by the wall clock; what lies between two looks is measured by the monotonic one.
 //! - A look that comes late stands for all the seconds since the one before; after a long gap there is a gap.
 //! - A step of a coarse ring that is not over is written every ten seconds, so that a kill costs ten seconds of it.
+//! - Points are written when their second is over; those of a node on which nothing happens a few at one time, or when somebody reads.
 
 use crate::degraded;
 use crate::degraded::{LastReported, Since};
@@ -13,6 +14,7 @@ use crate::history::query::Fold;
 use crate::history::reading::{Reading, is_amount};
 use crate::history::writer::Job;
 use crate::node::{Look, Node};
+use crate::seconds::Seconds;
 use crate::telemetry::{Latest, Telemetry};
 use forebay_api::calendar;
 use forebay_api::cluster::ClusterNodeReport;
@@ -32,15 +34,16 @@ const LOOK_MAX: Duration = Duration::from_millis(900);
 const LATE_MAX_S: u64 = 10;
 /// Open steps are written so often.
 const OPEN_STEPS_S: u64 = 10;
+/// So many seconds in which nothing happens are written at one time.
+const REST_S: u64 = 5;
 /// The wall clock was set when it went so much further than the monotonic one, or so much less.
 const CLOCK_SET_S: f64 = 3.0;
 
 /// Looks once a second, for ever.
-pub async fn run(node: Arc<Node>) {
+pub async fn run(node: Arc<Node>, mut seconds: Seconds) {
     let mut sampler = Sampler::new(node.telemetry().clone());
     loop {
-        let into_second = calendar::now_ms() % 1000;
-        tokio::time::sleep(Duration::from_millis(1000 - into_second)).await;
+        seconds.next().await;
         let until = tokio::time::Instant::now() + LOOK_MAX;
         let looks = node.looks(until).await;
         let nodes = match node.cluster() {
@@ -159,6 +162,10 @@ struct Sampler {
     history_problem: Option<String>,
     coordinator: Vec<CoordinatorTrouble>,
     last: Option<(u64, Instant)>,
+    /// Something has happened to a volume since points were last written.
+    has_news: bool,
+    /// The last time that points were written, in [`REST_S`].
+    written: u64,
 }
 
 impl Sampler {
@@ -175,6 +182,8 @@ impl Sampler {
             history_problem: None,
             coordinator: Vec::new(),
             last: None,
+            has_news: false,
+            written: 0,
         }
     }
 
@@ -218,7 +227,16 @@ impl Sampler {
         self.node_counts = counts;
         let slots = self.node.advance(at, moment, None, &node);
         self.telemetry.write(Job::Slots(Owner::NODE, slots));
+        self.write_if_due(at, changed);
         self.telemetry.publish(Latest { at, volumes, node, degraded: found }, changed);
+    }
+
+    fn write_if_due(&mut self, at: u64, changed: bool) {
+        let rest = (at + 1) / REST_S;
+        if std::mem::take(&mut self.has_news) || changed || rest != self.written {
+            self.written = rest;
+            self.telemetry.write_now();
+        }
     }
 
     fn look_at(
@@ -239,10 +257,12 @@ impl Sampler {
         let Some((track, name)) = self.volumes.get_mut(&volume) else {
             let track = Track::new(Owner::volume(volume.0), at, moment, Some(reading));
             self.volumes.insert(volume, (track, report.name.clone()));
+            self.has_news = true;
             return NO_VALUES;
         };
         name.clone_from(&report.name);
         let before = track.reading.as_ref().expect("a volume's track has a reading");
+        self.has_news |= !reading.is_as(before);
         reading.saved_bytes = before.saved_bytes + shares.of_volume(reading.peer_blocks_since(before));
         let elapsed = moment.saturating_duration_since(track.moment).as_secs_f64().max(1e-3);
         let values = reading.since(before, elapsed);

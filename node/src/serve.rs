@@ -13,6 +13,7 @@ use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::log;
 use crate::node::{Node, Shards, Stopped};
 use crate::placement::Placement;
+use crate::seconds::Seconds;
 use crate::telemetry::Telemetry;
 use crate::volume_store::Store;
 use crate::{history, http};
@@ -80,6 +81,7 @@ impl Drop for SocketFiles {
 
 async fn serve(config: Config) -> Result<bool> {
     let mut signals = Signals::new()?;
+    let seconds = Seconds::begin().context("cannot make the timer of the control plane")?;
     let state = config.node.state.clone().unwrap_or_else(paths::state_dir);
     let state = std::path::absolute(&state).with_context(|| format!("cannot resolve {}", state.display()))?;
     let store = Store::open(&state)?;
@@ -148,7 +150,7 @@ async fn serve(config: Config) -> Result<bool> {
         let status = format!("volumes are served; HTTP is not, because {address} cannot be had");
         notify(&[sd_notify::NotifyState::Status(&status)]);
     }
-    spawn_watchers(&node);
+    spawn_watchers(&node, &seconds);
 
     signals.next().await;
     notify(&[sd_notify::NotifyState::Stopping]);
@@ -180,11 +182,11 @@ async fn let_clients_in(
 }
 
 /// What looks at the node, its host and its images as long as it serves.
-fn spawn_watchers(node: &Arc<Node>) {
-    tokio::spawn(crate::sampler::run(node.clone()));
-    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.telemetry().clone()));
-    tokio::spawn(node.clone().keep_markers());
-    tokio::spawn(node.clone().watch_images());
+fn spawn_watchers(node: &Arc<Node>, seconds: &Seconds) {
+    tokio::spawn(crate::sampler::run(node.clone(), seconds.clone()));
+    tokio::spawn(crate::rounds::run(node.doctor().clone(), node.telemetry().clone(), seconds.clone()));
+    tokio::spawn(node.clone().keep_markers(seconds.clone()));
+    tokio::spawn(node.clone().watch_images(seconds.clone()));
 }
 
 /// The threads of the data path, at their places, and what they are joined by.

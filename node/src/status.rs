@@ -237,21 +237,8 @@ pub(crate) mod tests {
     use forebay_core::status::{DestageMode, DestageReason, Reason, Status};
     use forebay_core::types::{Duration, Instant, Lsn, Term};
 
-    /// A node with one volume, for the tests of what is made of reports.
-    pub(crate) fn example() -> (NodeReport, VolumeReport) {
-        let node = forebay_api::status::example_node();
-        let facts = VolumeFacts {
-            name: "vm1".into(),
-            volume: "0".into(),
-            backing: "/x.img".into(),
-            access: "O_DIRECT".into(),
-            tier_kind: TierName::Flash,
-            tier_path: "/t".into(),
-            tier_bytes: 1 << 26,
-            volatile: false,
-            memory_bytes: 1 << 26,
-            journal: Ok("/x.img.forebay-journal".into()),
-        };
+    /// What a volume shows of itself.
+    pub(crate) fn snapshot() -> Snapshot {
         let status = Status {
             phase: Phase::Serving,
             size_bytes: 1 << 30,
@@ -284,15 +271,32 @@ pub(crate) mod tests {
             destaged: Lsn(1),
             counters: Counters { writes: 7, ..Counters::default() },
         };
-        let snapshot = Snapshot {
+        Snapshot {
             status,
             at: Instant(3_500_000_000),
             connections: 1,
             request_bytes_max: 1 << 20,
             damaged: None,
             seen: None,
+        }
+    }
+
+    /// A node with one volume, for the tests of what is made of reports.
+    pub(crate) fn example() -> (NodeReport, VolumeReport) {
+        let node = forebay_api::status::example_node();
+        let facts = VolumeFacts {
+            name: "vm1".into(),
+            volume: "0".into(),
+            backing: "/x.img".into(),
+            access: "O_DIRECT".into(),
+            tier_kind: TierName::Flash,
+            tier_path: "/t".into(),
+            tier_bytes: 1 << 26,
+            volatile: false,
+            memory_bytes: 1 << 26,
+            journal: Ok("/x.img.forebay-journal".into()),
         };
-        (node, volume_running(&facts, &Common::default(), &snapshot, Some("the image was deleted".into())))
+        (node, volume_running(&facts, &Common::default(), &snapshot(), Some("the image was deleted".into())))
     }
 
     #[test]

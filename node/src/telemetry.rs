@@ -224,6 +224,7 @@ impl Telemetry {
 
     /// What was measured in a time, by whole pictures; none where nothing was. Reads files, as [`Telemetry::history`] does.
     pub fn picture(&self, volume: VolumeId, from: u64, to: u64) -> Result<Option<Picture>> {
+        self.writer.write_for_reader();
         let mut all = album::read(&self.dir, &Owner::volume(volume.0), from, to)?;
         let open = self.measured.lock().expect(HELD).get(&volume).map(Measured::picture);
         if let Some(open) = open.filter(|open| open.to > from && open.from < to) {
@@ -232,9 +233,14 @@ impl Telemetry {
         Ok(all)
     }
 
-    /// Writes what a sampler has made of its looks.
+    /// Writes what a sampler has made of its looks, when that [is due](Telemetry::write_now).
     pub fn write(&self, job: Job) {
-        self.writer.send(job);
+        self.writer.hold(job);
+    }
+
+    /// Has what waits to be written on its way to the disk.
+    pub fn write_now(&self) {
+        self.writer.wake();
     }
 
     /// How the writing of the history fares.
@@ -249,6 +255,7 @@ impl Telemetry {
 
     /// What is known of a time. Reads files: not for the control thread itself.
     pub fn history(&self, owner: &Owner, query: &Query, now: u64) -> Result<History> {
+        self.writer.write_for_reader();
         files::read(&self.dir, owner, query::plan(query, now), &query.series)
     }
 

@@ -1,8 +1,11 @@
-//! Volumes that rest cost the others of a cluster nothing: what a replicated write costs its owner's data path beside many of them.
+//! Volumes that rest cost next to nothing: how often a daemon is woken that has nothing to do, and, in a cluster, what a replicated write
+//! costs its owner's data path beside many of them.
 
 use forebay_tests::cluster::Cluster;
-use forebay_tests::harness::{require_tool, skip, soak};
+use forebay_tests::harness::{TempDir, Tier, VOLUME_NAME, Volume, require_tool, skip, soak};
+use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::Client;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Volumes that rest, in the end.
@@ -11,6 +14,66 @@ const RESTING: usize = 60;
 const WRITES: u64 = 4000;
 /// What is lost in the noise of a machine that is busy with something else.
 const TWICE: f64 = 2.0;
+
+/// Times a second that any thread of a daemon is woken which has nothing to do. It is about two.
+const WOKEN_MAX: u64 = 4;
+
+/// How often each thread of a process has waited for something.
+fn waits(pid: u32) -> BTreeMap<String, u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let counted = tasks.filter_map(|task| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        let name = status.lines().next()?.trim_start_matches("Name:").trim();
+        Some((format!("{name} {}", task.file_name().display()), count.trim().parse().ok()?))
+    });
+    counted.collect()
+}
+
+in_both_io_modes! {
+    fn a_daemon_that_rests_is_woken_seldom_and_shows_at_once_what_happens_then(io: IoMode) {
+        let folder = TempDir::new("resting");
+        let volume = Volume::new(&folder, 16 << 20, Tier::Memory, io);
+        let daemon = volume.start();
+        let mut client = Client::connect(&volume.target()).unwrap();
+        client.write(0, &[1; 4096], 0).unwrap().unwrap();
+        daemon.drain();
+        let begun = Instant::now();
+        // Its first look at the host takes threads, which end when they have nothing more to do.
+        while volume.get_json("/v1/status")["doctor"].is_null() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "{}", daemon.output());
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        std::thread::sleep(Duration::from_secs(12));
+        let (before, begun) = (waits(daemon.pid()), Instant::now());
+        std::thread::sleep(Duration::from_secs(10));
+        let (after, seconds) = (waits(daemon.pid()), begun.elapsed().as_secs());
+        let woken: BTreeMap<&str, u64> =
+            after.iter().map(|(thread, count)| (thread.as_str(), count - before.get(thread).unwrap_or(&0))).collect();
+        println!("in {seconds} s: {woken:?}");
+        assert!(woken.values().sum::<u64>() <= WOKEN_MAX * seconds, "in {seconds} s: {woken:?}");
+
+        // Whoever was told of a write is shown it.
+        for write in 2..=50u64 {
+            client.write(write * 4096, &[1; 4096], 0).unwrap().unwrap();
+            let (_, metrics) = volume.get("/metrics");
+            let counted = metrics.lines().find(|line| line.starts_with("forebay_volume_writes_total{"));
+            assert!(counted.is_some_and(|line| line.ends_with(&format!(" {write}"))), "{counted:?} of {write}");
+        }
+        // And the history has it for whoever reads that.
+        let begun = Instant::now();
+        let seen = || {
+            let history = volume.get_json(&format!("/v1/volumes/{VOLUME_NAME}/history?window=1m&series=write_iops"));
+            let points = history["series"]["write_iops"]["avg"].as_array().cloned().unwrap_or_default();
+            points.iter().any(|point| point.as_f64() > Some(1.0))
+        };
+        while !seen() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", daemon.output());
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        daemon.stop(Duration::from_secs(60));
+    }
+}
 
 /// Ticks of a hundredth of a second that the first data-path thread of a process has run.
 fn ticks(pid: u32) -> u64 {

@@ -8,13 +8,13 @@ use crate::open::OpenVolume;
 use forebay_api::record::VolumeId;
 use forebay_core::api::Control;
 use forebay_core::stats::Stats;
-use forebay_core::status::{ControlError, Status};
-use forebay_core::types::{BlockIndex, Instant, Lsn};
+use forebay_core::status::{BackingState, ControlError, Status};
+use forebay_core::types::{BlockIndex, Duration, Instant, Lsn};
 use forebay_front::nbd::channel::Channel;
 use forebay_front::nbd::connection::Packed;
 use forebay_front::nbd::handshake::Negotiated;
 use forebay_io::{Backing, Journal, Waker};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use tokio::sync::oneshot;
 
@@ -40,6 +40,17 @@ pub struct Snapshot {
     pub damaged: Option<BlockIndex>,
     /// What it has measured, where that was asked for.
     pub seen: Option<Box<Stats>>,
+}
+
+impl Snapshot {
+    /// It shows something that changes by time alone, although nothing happens to the volume.
+    pub fn ages(&self) -> bool {
+        let Status { backing, dirty_bytes, oldest_dirty, hold_left, .. } = &self.status;
+        *dirty_bytes > 0
+            || *oldest_dirty > Duration::default()
+            || hold_left.is_some()
+            || *backing != BackingState::Ready
+    }
 }
 
 /// Waits until files are closed, but no longer than [`CLOSE_MAX`]: their locks keep others out until they are. Whether they are.
@@ -213,12 +224,20 @@ pub enum CommandError {
 pub struct ShardHandle {
     sender: mpsc::Sender<ToShard>,
     waker: Waker,
+    works: Arc<AtomicU64>,
 }
 
 impl ShardHandle {
-    /// Made by the shard's thread.
-    pub fn new(sender: mpsc::Sender<ToShard>, waker: Waker) -> ShardHandle {
-        ShardHandle { sender, waker }
+    /// Made by the shard's thread, which counts in `works` each begin and end of a round in which it does more than show volumes.
+    pub fn new(sender: mpsc::Sender<ToShard>, waker: Waker, works: Arc<AtomicU64>) -> ShardHandle {
+        ShardHandle { sender, waker, works }
+    }
+
+    /// How often the shard has worked, besides showing volumes; none while it does. As long as it is the same as before a snapshot was
+    /// asked for, that snapshot shows all there is, but for one that [ages](Snapshot::ages).
+    pub fn times_worked(&self) -> Option<u64> {
+        let works = self.works.load(Ordering::SeqCst);
+        works.is_multiple_of(2).then_some(works / 2)
     }
 
     /// Hands a command over. A shard that has ended takes nothing: whoever waits for an answer sees its channel close.

@@ -91,9 +91,10 @@ pub fn spawn(
         };
         let report = IoReport { mode, why: reactor.why().to_owned() };
         let (sender, mail) = mpsc::channel();
-        let handle = ShardHandle::new(sender, reactor.waker());
+        let works = Arc::new(AtomicU64::new(0));
+        let handle = ShardHandle::new(sender, reactor.waker(), works.clone());
         if started.send(Ok((handle, report))).is_ok() {
-            Shard::new(number, reactor, mail, directory).run();
+            Shard::new(number, reactor, mail, directory, works).run();
         }
     };
     let thread = std::thread::Builder::new()
@@ -169,11 +170,20 @@ struct Shard {
     touched: Vec<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     events: Vec<Event>,
+    /// Begins and ends of rounds in which it does more than show volumes: odd while it does.
+    works: Arc<AtomicU64>,
+    is_at_work: bool,
     ending: bool,
 }
 
 impl Shard {
-    fn new(number: usize, reactor: Reactor, mail: mpsc::Receiver<ToShard>, directory: Arc<Directory>) -> Shard {
+    fn new(
+        number: usize,
+        reactor: Reactor,
+        mail: mpsc::Receiver<ToShard>,
+        directory: Arc<Directory>,
+        works: Arc<AtomicU64>,
+    ) -> Shard {
         Shard {
             number,
             reactor,
@@ -184,6 +194,8 @@ impl Shard {
             touched: Vec::new(),
             timers: BinaryHeap::new(),
             events: Vec::new(),
+            works,
+            is_at_work: false,
             ending: false,
         }
     }
@@ -197,6 +209,10 @@ impl Shard {
                 panic!("shard {}: cannot wait for I/O: {error}", self.number);
             }
             let now = clock::now();
+            // Woken by nothing: a time has come.
+            if completions.iter().any(|it| !matches!(it, Completion::Woken)) || completions.is_empty() {
+                self.begin_work();
+            }
             for completion in completions.drain(..) {
                 match completion {
                     Completion::Done { token, result, buffer } => {
@@ -232,6 +248,10 @@ impl Shard {
                     Completion::Woken => self.take_mail(now),
                 }
             }
+            // Or has come meanwhile.
+            if !self.is_at_work && self.timeout(now).is_some_and(|left| left.is_zero()) {
+                self.begin_work();
+            }
             self.run_timers(now);
             for key in self.clients.poll(&mut self.volumes, now) {
                 self.touch(key);
@@ -244,6 +264,21 @@ impl Shard {
                 self.touch(key);
             }
             self.work_touched();
+            self.end_work();
+        }
+    }
+
+    /// What it shows may change from here on. Said before anybody can be told of a change, so whoever was told is shown it.
+    fn begin_work(&mut self) {
+        if !self.is_at_work {
+            self.is_at_work = true;
+            self.works.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn end_work(&mut self) {
+        if std::mem::take(&mut self.is_at_work) {
+            self.works.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -374,6 +409,9 @@ impl Shard {
 
     fn take_mail(&mut self, now: Instant) {
         while let Ok(command) = self.mail.try_recv() {
+            if !matches!(command, ToShard::Snapshot { .. }) {
+                self.begin_work();
+            }
             match command {
                 ToShard::Attach { key, volume, activity, serving } => self.attach(key, *volume, activity, serving, now),
                 ToShard::JoinCluster { setup, answer } => {

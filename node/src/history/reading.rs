@@ -128,6 +128,12 @@ impl Reading {
         }
     }
 
+    /// Nothing has happened to the volume since an earlier one.
+    pub fn is_as(&self, earlier: &Reading) -> bool {
+        let shown = |reading: &Reading| (reading.counts, reading.dirty_bytes, reading.groups_waiting);
+        shown(self) == shown(earlier)
+    }
+
     /// Blocks that went to other nodes since an earlier one.
     pub fn peer_blocks_since(&self, earlier: &Reading) -> u64 {
         self.counts.minus(&earlier.counts).peer_blocks

@@ -12,7 +12,8 @@ use forebay_api::history::pictures::Picture;
 use forebay_api::status::HistoryState;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,10 @@ const WAITING_MAX: usize = 1024;
 pub const FILES_MAX: usize = 256;
 /// What failed is tried again so often.
 const RETRY: Duration = Duration::from_secs(10);
+/// So much may be held back until somebody wakes the thread; with more it is woken.
+const HELD_MAX: usize = WAITING_MAX / 4;
+/// How long a reader waits for what was held back.
+const READER_WAIT: Duration = Duration::from_millis(500);
 /// How long an end of the daemon waits for the last of it.
 const END_WAIT: Duration = Duration::from_secs(2);
 /// A file that nobody has written to for so long is of a volume that is gone: its points are all too old.
@@ -44,32 +49,70 @@ pub enum Job {
 /// The way to the thread.
 #[derive(Clone)]
 pub struct Writer {
-    jobs: SyncSender<Job>,
+    /// What comes at one time, so that the thread is woken once for it.
+    jobs: Sender<Vec<Job>>,
+    /// How much of that waits.
+    waiting: Arc<AtomicUsize>,
+    /// What can wait, so that the thread is not woken for each of it.
+    held: Arc<Mutex<Vec<Job>>>,
     state: Arc<Mutex<HistoryState>>,
 }
 
 impl Writer {
     /// Starts the thread that writes into this folder.
     pub fn start(dir: &Path) -> std::io::Result<Writer> {
-        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let (jobs, received) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
         let state = Arc::new(Mutex::new(HistoryState::default()));
         let work = Work {
             dir: dir.to_owned(),
             state: state.clone(),
+            waiting: waiting.clone(),
             files: HashMap::new(),
             albums: HashMap::new(),
             journal: None,
             failing: HashMap::new(),
         };
-        std::thread::Builder::new().name("history".to_owned()).spawn(move || work.run(&waiting))?;
-        Ok(Writer { jobs, state })
+        std::thread::Builder::new().name("history".to_owned()).spawn(move || work.run(&received))?;
+        Ok(Writer { jobs, waiting, held: Arc::default(), state })
     }
 
-    /// Hands it over, or drops it.
+    /// Hands it over, after what was held back, or drops it.
     pub fn send(&self, job: Job) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.jobs.try_send(job) {
+        let mut held = self.held_back();
+        held.push(job);
+        self.release(&mut held);
+    }
+
+    /// Holds it back until there is something else to be handed over, or somebody [wakes](Writer::wake) the thread.
+    pub fn hold(&self, job: Job) {
+        let mut held = self.held_back();
+        held.push(job);
+        if held.len() >= HELD_MAX {
+            self.release(&mut held);
+        }
+    }
+
+    /// Hands over what was held back.
+    pub fn wake(&self) {
+        self.release(&mut self.held_back());
+    }
+
+    /// In the order in which it came: the lock is held meanwhile, and nothing of it waits for the disk. What finds no room is dropped.
+    fn release(&self, held: &mut Vec<Job>) {
+        if held.is_empty() {
+            return;
+        }
+        let jobs = std::mem::take(held);
+        let count = jobs.len();
+        let fits = self.waiting.load(Ordering::Acquire) + count <= WAITING_MAX;
+        if fits {
+            // Before the thread can count it off.
+            self.waiting.fetch_add(count, Ordering::AcqRel);
+        }
+        if !fits || self.jobs.send(jobs).is_err() {
             let mut state = self.locked();
-            state.dropped += 1;
+            state.dropped += count as u64;
             state.problem.get_or_insert_with(|| "the disk does not keep up with the history".to_owned());
         }
     }
@@ -81,10 +124,26 @@ impl Writer {
 
     /// Waits until everything is written, but not for ever for a disk that answers nothing.
     pub fn end(&self) {
-        let (done, end) = sync_channel(1);
-        if self.jobs.try_send(Job::End(done)).is_ok() {
-            let _ = end.recv_timeout(END_WAIT);
+        self.await_written(END_WAIT);
+    }
+
+    /// What was held back is there for whoever reads the files, but for a disk that does not take it so soon.
+    pub fn write_for_reader(&self) {
+        let holds = !self.held_back().is_empty();
+        if holds {
+            self.await_written(READER_WAIT);
         }
+    }
+
+    fn await_written(&self, at_most: Duration) {
+        let (done, end) = sync_channel(1);
+        self.send(Job::End(done));
+        // Where it found no room nobody will tell.
+        let _ = end.recv_timeout(at_most);
+    }
+
+    fn held_back(&self) -> std::sync::MutexGuard<'_, Vec<Job>> {
+        self.held.lock().expect("nobody panics while holding it")
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, HistoryState> {
@@ -103,6 +162,7 @@ enum Place {
 struct Work {
     dir: PathBuf,
     state: Arc<Mutex<HistoryState>>,
+    waiting: Arc<AtomicUsize>,
     files: HashMap<Owner, HistoryFile>,
     albums: HashMap<Owner, Album>,
     journal: Option<events::Journal>,
@@ -111,9 +171,10 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self, jobs: &Receiver<Job>) {
+    fn run(mut self, jobs: &Receiver<Vec<Job>>) {
         remove_leftovers(&self.dir);
-        while let Ok(job) = jobs.recv() {
+        for job in jobs.iter().flatten() {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
             match job {
                 Job::Slots(owner, slots) => self.attempt(Place::Points(owner), |work| work.write(owner, &slots)),
                 Job::Picture(owner, picture) => {
@@ -239,6 +300,11 @@ mod tests {
         writer.state()
     }
 
+    fn without_thread() -> (Writer, Receiver<Vec<Job>>) {
+        let (jobs, taken) = channel();
+        (Writer { jobs, waiting: Arc::default(), held: Arc::default(), state: Arc::default() }, taken)
+    }
+
     fn slots() -> Job {
         Job::Slots(US, vec![(0, Slot::empty(calendar::now_ms() / 1000))])
     }
@@ -255,6 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_back_comes_before_what_follows_and_for_readers() {
+        let (writer, taken) = without_thread();
+        writer.hold(slots());
+        assert!(taken.try_recv().is_err(), "nobody is woken for it");
+        writer.send(Job::Forget(US));
+        let both = taken.try_recv().unwrap();
+        assert!(matches!(both[..], [Job::Slots(..), Job::Forget(_)]), "what came first is written first");
+        (0..HELD_MAX).for_each(|_| writer.hold(slots()));
+        assert_eq!(taken.try_iter().flatten().count(), HELD_MAX, "no more than that is held back");
+
+        let dir = tempfile::tempdir().unwrap();
+        let writer = Writer::start(dir.path()).unwrap();
+        writer.hold(slots());
+        writer.write_for_reader();
+        assert!(US.path(dir.path()).exists());
+    }
+
+    #[test]
     fn a_volume_that_is_gone_takes_its_history_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let state = state_after(dir.path(), vec![slots()]);
@@ -267,10 +351,9 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_disk_that_does_not_answer() {
-        let (jobs, _nobody_takes_them) = sync_channel(1);
-        let writer = Writer { jobs, state: Arc::default() };
+        let (writer, _nobody_takes_them) = without_thread();
         // Who waited here would wait for ever.
-        for _ in 0..1000 {
+        for _ in 0..WAITING_MAX + 999 {
             writer.send(slots());
         }
         assert_eq!(writer.state().dropped, 999);

@@ -2,7 +2,7 @@
 //! on to be used through the open file, and nothing about its I/O tells.
 //!
 //! Invariants:
-//! - It is told within [`LOOK_PERIOD`], and a command that speaks for the image looks before it claims success.
+//! - It is told within [`LOOK_SECONDS`], and a command that speaks for the image looks before it claims success.
 //! - A look may hang with its file system. It holds up nothing but the next look at the same image.
 //! - What cannot be found out changes nothing of what is known.
 
@@ -10,12 +10,13 @@ use super::{Answer, Node, Running, blocking, failure};
 use crate::failure::FailureKind;
 use crate::log;
 use crate::open::Image;
+use crate::seconds::Seconds;
 use forebay_io::file::{Whereabouts, whereabouts};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Between two looks at an image.
-pub(super) const LOOK_PERIOD: std::time::Duration = std::time::Duration::from_secs(5);
+pub(super) const LOOK_SECONDS: u32 = 5;
 
 /// What is known of where an image is.
 #[derive(Default)]
@@ -78,11 +79,8 @@ impl Running {
 
 impl Node {
     /// Looks at the images now and then. Never ends.
-    pub async fn watch_images(self: std::sync::Arc<Node>) {
-        let mut ticks = tokio::time::interval(LOOK_PERIOD);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    pub async fn watch_images(self: std::sync::Arc<Node>, mut seconds: Seconds) {
         loop {
-            ticks.tick().await;
             let volumes: Vec<(String, Running)> = {
                 let entries = self.entries();
                 let on_a_file = |running: &Running| matches!(running.opening.image(), Image::File(_));
@@ -97,6 +95,7 @@ impl Node {
                     });
                 }
             }
+            seconds.pass(LOOK_SECONDS).await;
         }
     }
 

@@ -13,6 +13,7 @@ use super::{Node, Running, blocking};
 use crate::datapath::mailbox::Snapshot;
 use crate::judgement::{Label, difference};
 use crate::log;
+use crate::seconds::Seconds;
 use crate::volume_store::Store;
 use anyhow::bail;
 use forebay_api::config::DestageName;
@@ -26,8 +27,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
-/// How often markers follow what has been destaged.
-const MARKER_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
+/// How often markers follow what has been destaged, in seconds.
+const MARKER_SECONDS: u32 = 2;
 
 /// When a marker is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -238,13 +239,11 @@ pub(super) fn save_marker(
 
 impl Node {
     /// Keeps the markers of volumes that do something up with what is destaged, and looks after backings that fail. Never ends.
-    pub async fn keep_markers(self: Arc<Node>) {
-        let mut ticks = tokio::time::interval(MARKER_PERIOD);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    pub async fn keep_markers(self: Arc<Node>, mut seconds: Seconds) {
         // What was told of the backing of each volume: only what changes is told again.
         let mut told: HashMap<String, Option<String>> = HashMap::new();
         loop {
-            ticks.tick().await;
+            seconds.pass(MARKER_SECONDS).await;
             let mut due = Vec::new();
             for entry in self.entries().iter_mut() {
                 if let Some(running) = &entry.running {
