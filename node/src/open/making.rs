@@ -83,12 +83,16 @@ fn clear_own_place(path: &Path, record: &Record) -> Result<()> {
 /// nothing else. Until a volume is recorded as made no client has seen it, so its tier holds no write.
 pub(super) fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
     let Some(held) = find_tier(path)? else { return Ok(()) };
-    let reader = TierReader::of(&held)?;
-    let ours = reader.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0);
+    let is_ours = || -> Result<bool> {
+        let found = TierReader::of(&held)?;
+        Ok(found.superblock().is_ok_and(|superblock| superblock.volume == record.volume.0))
+    };
+    // It is looked at once more under the claim, which may have been waited for.
+    let ours = is_ours()?;
     match held.kind()? {
         FileKind::Regular => {
             let claimed = claim_unused(&held, ours)?;
-            if !ours && !is_all_zeros(&held)? {
+            if !is_ours()? && !is_all_zeros(&held)? {
                 bail!(
                     "cannot make a tier at {}: there is a file that is not an unused tier of volume {}; nothing was changed. \
                      Give another --tier-path, or remove the file if nobody needs it",
@@ -103,6 +107,14 @@ pub(super) fn clear_unused_tier(path: &Path, record: &Record) -> Result<()> {
         FileKind::Block if ours => {
             // Writes of the former process have ended when the device can be claimed.
             let tier = FlashTier::open_held(&held, TIER_LOCK_WAIT)?;
+            if !is_ours()? {
+                bail!(
+                    "cannot make a tier at {}: it is another one by now, not the unused tier of volume {}; nothing was changed. Give \
+                     another --tier-path",
+                    path.display(),
+                    record.name
+                );
+            }
             wipe_fixed_blocks(&held).with_context(|| format!("cannot wipe the unused tier on {}", path.display()))?;
             drop(tier);
             Ok(())
