@@ -263,19 +263,6 @@ pub fn remove_left_empty(path: &Path) -> Result<(), JournalError> {
 
 fn remove_erased(path: &Path, volume: Option<&[u8; 16]>) -> Result<(), JournalError> {
     let Some(held) = Held::found(path).map_err(failed("open", path))? else { return Ok(()) };
-    remove_erased_held(&held, volume)
-}
-
-/// Removes the very journal that is held, if it has its name still and nothing is in it: one that is moved, or gone, is left alone.
-pub fn remove_held(held: &Held, volume: &[u8; 16]) -> Result<(), JournalError> {
-    match held.has_its_name().map_err(failed("look at", held.path()))? {
-        true => remove_erased_held(held, Some(volume)),
-        false => Ok(()),
-    }
-}
-
-fn remove_erased_held(held: &Held, volume: Option<&[u8; 16]>) -> Result<(), JournalError> {
-    let path = held.path();
     let file = held.open(true, 0).map_err(failed("open", path))?;
     let device = DeviceFile::buffered(file, path, "it is only looked at").map_err(failed("look at", path))?;
     let superblock = read_superblock(&device)?;
@@ -504,16 +491,6 @@ impl Journal {
     /// The path at which it was opened.
     pub fn path(&self) -> &Path {
         self.file.path()
-    }
-
-    /// Its file by a descriptor of its own, which neither locks it nor keeps it from being locked.
-    pub fn hold(&self) -> Result<Held, JournalError> {
-        let path = self.path();
-        let held = Held::of(path).map_err(failed("look at", path))?;
-        match held.is(self.file.file()).map_err(failed("look at", path))? {
-            true => Ok(held),
-            false => Err(unusable(path, "somebody has put another file in its place")),
-        }
     }
 
     /// Blocks of both areas: core's `VolumeConfig::journal_blocks`.
