@@ -13,6 +13,7 @@
 //! leave the cached copy behind.
 
 mod assembly;
+mod fills;
 mod prefetch;
 
 use assembly::Stretch;
@@ -151,7 +152,7 @@ impl Fill {
 #[derive(Default)]
 pub(super) struct Reads {
     reading: Slab<Reading>,
-    fills: Slab<Fill>,
+    fills: fills::Fills,
     /// Reads of clients that wait for frames, in the order of their asking.
     waiting: VecDeque<Wanted>,
     /// Reads of writes that do. They go before all others: what holds the frames may wait for those very writes.
@@ -180,7 +181,7 @@ enum Share {
 impl Reads {
     /// Blocks are being changed: fills of them that are under way will not be cached.
     pub(super) fn mark_stale(&mut self, first: BlockIndex, blocks: u64) {
-        self.fills.iter_mut().for_each(|(_, fill)| fill.mark_stale(first, blocks));
+        self.fills.mark_stale(first, blocks);
     }
 }
 
