@@ -73,9 +73,11 @@ struct Fifo {
     head: u32,
     tail: u32,
     len: u32,
+    /// Those of them that nobody has pinned.
+    evictable: u32,
 }
 
-const EMPTY: Fifo = Fifo { head: NONE, tail: NONE, len: 0 };
+const EMPTY: Fifo = Fifo { head: NONE, tail: NONE, len: 0, evictable: 0 };
 
 /// See the module.
 pub struct FramePool {
@@ -89,11 +91,13 @@ pub struct FramePool {
     cached: BlockMap,
     probation: Fifo,
     main: Fifo,
-    evictable: u32,
     payloads: u32,
     ghosts: Vec<u32>,
     /// Counts evictions for the status.
     pub evictions: u64,
+    /// Frames that evictions have met.
+    #[cfg(test)]
+    steps: u64,
 }
 
 impl FramePool {
@@ -109,10 +113,11 @@ impl FramePool {
             cached: BlockMap::with_capacity(total as usize),
             probation: EMPTY,
             main: EMPTY,
-            evictable: 0,
             payloads: 0,
             ghosts: vec![0; (total as usize).next_power_of_two()],
             evictions: 0,
+            #[cfg(test)]
+            steps: 0,
         }
     }
 
@@ -139,7 +144,12 @@ impl FramePool {
 
     /// Frames that `allocate_for_payload` can deliver now.
     pub fn available_to_clients(&self) -> u32 {
-        self.free_len + (self.total - self.fresh) + self.evictable
+        self.free_len + (self.total - self.fresh) + self.evictable()
+    }
+
+    /// Cached frames that nobody has pinned.
+    fn evictable(&self) -> u32 {
+        self.probation.evictable + self.main.evictable
     }
 
     /// Frames taken for payloads: until the log of a memory tier has them, or the batch that they are in is on flash.
@@ -276,7 +286,8 @@ impl FramePool {
         debug_assert!(frame.owner != Owner::Nobody || frame.pins > 0);
         frame.pins += 1;
         if frame.pins == 1 && frame.owner == Owner::Cache {
-            self.evictable -= 1;
+            let queue = frame.queue;
+            self.fifo(queue).evictable -= 1;
         }
     }
 
@@ -294,7 +305,8 @@ impl FramePool {
                 true
             }
             Owner::Cache => {
-                self.evictable += 1;
+                let queue = frame.queue;
+                self.fifo(queue).evictable += 1;
                 self.end_payload(id.0);
                 true
             }
@@ -331,7 +343,6 @@ impl FramePool {
         frame.lsn = lsn;
         frame.touches = 0;
         if frame.pins == 0 {
-            self.evictable += 1;
             self.end_payload(id.0);
         }
         self.cached.insert(block, id.0);
@@ -363,7 +374,6 @@ impl FramePool {
         let unpinned = frame.pins == 0;
         self.cached.remove(block);
         if unpinned {
-            self.evictable -= 1;
             self.cool(id);
         }
     }
@@ -404,15 +414,22 @@ impl FramePool {
         frame.touches = (frame.touches + 1).min(3);
     }
 
-    fn push(&mut self, id: u32, queue: Queue) {
-        let fifo = match queue {
+    /// The queue in which a cached frame is.
+    fn fifo(&mut self, queue: Queue) -> &mut Fifo {
+        match queue {
             Queue::Probation => &mut self.probation,
             Queue::Main => &mut self.main,
-            Queue::Off => unreachable!("frames are pushed on a real queue"),
-        };
+            Queue::Off => unreachable!("a cached frame is in one of the queues"),
+        }
+    }
+
+    fn push(&mut self, id: u32, queue: Queue) {
+        let evictable = u32::from(self.frames.get(id).pins == 0);
+        let fifo = self.fifo(queue);
         let head = fifo.head;
         fifo.head = id;
         fifo.len += 1;
+        fifo.evictable += evictable;
         if head == NONE {
             fifo.tail = id;
         } else {
@@ -425,13 +442,13 @@ impl FramePool {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Frame { prev, next, queue, .. } = *self.frames.get(id);
-        let fifo = match queue {
-            Queue::Probation => &mut self.probation,
-            Queue::Main => &mut self.main,
-            Queue::Off => return,
-        };
+        let Frame { prev, next, queue, pins, .. } = *self.frames.get(id);
+        if queue == Queue::Off {
+            return;
+        }
+        let fifo = self.fifo(queue);
         fifo.len -= 1;
+        fifo.evictable -= u32::from(pins == 0);
         if prev == NONE {
             fifo.head = next;
         }
@@ -452,16 +469,22 @@ impl FramePool {
 
     /// Frees one unpinned cached frame.
     fn evict(&mut self) -> bool {
-        if self.evictable == 0 {
+        if self.evictable() == 0 {
             return false;
         }
         // Each frame of the probation queue is met once, each of the main queue at most once for each touch and twice
         // more: this ends long before.
         let steps_max = 10 * (self.probation.len + self.main.len) + 1;
         // Pinned frames met. They go to the head of their queue, so one in which all have been met holds no other; in
-        // the main queue others go there as well, and counting begins anew.
-        let (mut pinned_probation, mut pinned_main) = (0, 0);
+        // the main queue others go there as well, and counting begins anew. One of which it is known that it holds no other
+        // is not walked: it would come out in the same order, and while much is written each eviction would walk all of that.
+        let met = |fifo: Fifo| if fifo.evictable == 0 { fifo.len } else { 0 };
+        let (mut pinned_probation, mut pinned_main) = (met(self.probation), met(self.main));
         for _ in 0..steps_max {
+            #[cfg(test)]
+            {
+                self.steps += 1;
+            }
             let over_its_tenth = self.probation.len * 10 > self.probation.len + self.main.len;
             let main_is_pinned = pinned_main >= self.main.len;
             let from_probation = pinned_probation < self.probation.len && (over_its_tenth || main_is_pinned);
@@ -515,7 +538,7 @@ impl FramePool {
 
     /// Walks everything and asserts the module's invariants.
     pub fn validate(&self) {
-        let (mut free, mut evictable, mut cached, mut payloads) = (0, 0, 0, 0);
+        let (mut free, mut evictable, mut cached, mut payloads) = (0, [0, 0], 0, 0);
         for id in 0..self.fresh {
             let frame = self.frames.get(id);
             payloads += u32::from(frame.payload);
@@ -524,7 +547,7 @@ impl FramePool {
                 Owner::Nobody | Owner::Taken | Owner::Log => assert_eq!(frame.queue, Queue::Off),
                 Owner::Cache => {
                     cached += 1;
-                    evictable += u32::from(frame.pins == 0);
+                    evictable[usize::from(frame.queue == Queue::Main)] += u32::from(frame.pins == 0);
                     assert_ne!(frame.queue, Queue::Off);
                     assert_eq!(self.cached.get(frame.block), Some(id));
                 }
@@ -532,7 +555,7 @@ impl FramePool {
         }
         assert_eq!(free, self.free_len + self.cooling.len() as u32);
         assert!(self.fresh <= self.total);
-        assert_eq!(evictable, self.evictable);
+        assert_eq!(evictable, [self.probation.evictable, self.main.evictable]);
         assert_eq!(payloads, self.payloads);
         assert_eq!(cached, self.cached.len());
         assert_eq!(self.probation.len + self.main.len, cached as u32);
@@ -633,6 +656,32 @@ mod tests {
                 assert_eq!(pool.allocate(), None);
                 pool.validate();
             }
+        }
+    }
+
+    /// While much is written one queue is all pinned, and longer than its tenth: each eviction begins with it.
+    #[test]
+    fn an_eviction_does_not_walk_a_queue_of_which_all_is_pinned() {
+        const PINNED: u32 = 1000;
+        const FREE: u32 = 100;
+        for main_is_pinned in [false, true] {
+            let mut pool = FramePool::new(PINNED + FREE);
+            let mut frames: Vec<FrameId> = Vec::new();
+            for block in 0..u64::from(PINNED + FREE) {
+                let frame = pool.allocate().expect("a fresh one");
+                if (block < u64::from(PINNED)) == main_is_pinned {
+                    pool.remember_ghost(BlockIndex(block));
+                }
+                pool.cache(frame, BlockIndex(block), Lsn(0));
+                frames.push(frame);
+            }
+            frames[..PINNED as usize].iter().for_each(|&frame| pool.pin(frame));
+            for _ in 0..FREE {
+                assert!(pool.allocate().is_some());
+            }
+            assert_eq!(pool.allocate(), None);
+            assert!(pool.steps <= u64::from(2 * FREE), "{} steps for {FREE} frames", pool.steps);
+            pool.validate();
         }
     }
 
