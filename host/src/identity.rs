@@ -15,8 +15,10 @@
 //! nothing but links; `forebay-io` checks both there. Other roles get their certificates by [`certify`].
 
 pub mod certify;
+pub mod ends;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ends::Ends;
 use forebay_api::checked::Hex64;
 use forebay_api::record::VolumeId;
 use forebay_api::secret::check_secret_mode;
@@ -307,8 +309,8 @@ pub struct Identity {
     pub key: PrivateKeyDer<'static>,
     /// Certificate of the cluster's authority.
     pub authority: CertificateDer<'static>,
-    /// Its end is near: [`RENEWAL_DUE`].
-    pub renewal_due: bool,
+    /// When its certificates end.
+    pub ends: Ends,
     /// It was given out before certificates had roles.
     pub lacks_role: bool,
 }
@@ -349,7 +351,8 @@ impl Identity {
         if !may_serve(Place::Link, claim) {
             bail!("its certificate {claim}, and is none of a node");
         }
-        let renewal_due = valid_at(now + RENEWAL_DUE).is_err();
+        let end_of = |certificate| ends::end_of(certificate).context("the end of its certificates cannot be read");
+        let ends = Ends { name: file.name.clone(), own: end_of(&certificate)?, authority: end_of(&authority)? };
         Ok(Identity {
             cluster: file.cluster,
             cluster_id: file.cluster_id,
@@ -359,7 +362,7 @@ impl Identity {
             certificate,
             key,
             authority,
-            renewal_due,
+            ends,
             lacks_role: claim == Claim::Nothing,
         })
     }
@@ -457,7 +460,7 @@ fn parse_secret<T: serde::de::DeserializeOwned>(text: &str, path: &Path, what: &
 }
 
 /// The time since 1970 by this machine's clock.
-fn now() -> Result<Duration> {
+pub fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970; set it")
 }
 
@@ -505,7 +508,11 @@ mod tests {
             let identity = Identity::load(&path).unwrap();
             assert_eq!((identity.name.as_str(), identity.cluster.as_str(), mode(&path)), (name, "lab", 0o600));
             assert_eq!((Some(Hex64(identity.node.0)), identity.valid_until.clone()), (made.node, made.valid_until));
-            assert!(!identity.renewal_due);
+            let now = now().unwrap();
+            assert_eq!(identity.ends.due(now, None), None);
+            let ends = &identity.ends;
+            assert!(ends.own > now + NODE_VALID - DAY && ends.own <= now + NODE_VALID, "{ends:?}");
+            assert!(ends.authority > now + AUTHORITY_VALID - DAY, "{ends:?}");
             assert_eq!(identity.cluster_id, authority.file.cluster_id);
             nodes.push(identity.node);
         }
@@ -664,9 +671,9 @@ mod tests {
         refused(IdentityFile { key: "none".into(), ..good.clone() }, now, "key is damaged");
         refused(good.clone(), now + NODE_VALID + DAY, "--renew");
         refused(good.clone(), now - 2 * CLOCK_SLACK, "clock");
-        let late = Identity::check(good.clone(), now + NODE_VALID - RENEWAL_DUE + DAY).unwrap();
-        assert!(late.renewal_due);
-        assert!(!Identity::check(good, now + NODE_VALID - RENEWAL_DUE - DAY).unwrap().renewal_due);
+        let due_at = |now| Identity::check(good.clone(), now).unwrap().ends.due(now, None);
+        assert!(due_at(now + NODE_VALID - RENEWAL_DUE + DAY).is_some());
+        assert_eq!(due_at(now + NODE_VALID - RENEWAL_DUE - DAY), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
 use forebay_api::units::show_size;
 use forebay_api::words::{BackingState, ChannelPhase, PolicyReason, VolumePhase};
+use forebay_host::identity::ends::Due;
 use forebay_io::closing::UnderWay;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -64,6 +65,11 @@ pub fn of_coordinator(node: &str, troubles: &[CoordinatorTrouble]) -> Vec<Degrad
         }
     }
     found
+}
+
+/// A certificate of this node that ends soon, or has ended.
+pub fn of_identity(node: &str, due: Due) -> Degraded {
+    Degraded::of_node(node, "identity-ends", due.text)
 }
 
 /// Files and memory that are not given back, because their file system does not answer: one entry, for the one that has taken longest.

@@ -12,6 +12,7 @@ use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::status::{DoctorSummary, HistoryState, NodeReport, Reading, VolumeReport};
 use forebay_api::words::{BackingState, ChannelPhase, DestageReason, MemberState, PolicyReason, VolumePhase};
 use forebay_core::stats::{Histogram, Legs, Stats};
+use forebay_host::identity::ends::Ends;
 
 /// What a family says of a volume; nothing where that is not known.
 type Value = Box<dyn Fn(&VolumeReport) -> Option<f64>>;
@@ -43,6 +44,7 @@ pub fn render(
     looks: &[Look],
     nodes: &[ClusterNodeReport],
     history: &HistoryState,
+    identity: Option<&Ends>,
 ) -> String {
     let mut out = Exposition::new(format);
     out.family(Kind::Info, "forebay_build", "Version and I/O mode of the daemon.")
@@ -52,6 +54,7 @@ pub fn render(
     alone("forebay_memory_bytes_max", "Bound on the daemon's memory, arenas included.", node.memory_bytes_max as f64);
     render_process(&mut out, history);
     render_coordinator(&mut out, node);
+    render_identity(&mut out, identity);
     render_doctor(&mut out, node);
     for family in of_volumes() {
         let mut samples = out.family(family.kind, &format!("forebay_{}", family.name), &family.help);
@@ -141,6 +144,16 @@ fn render_coordinator(out: &mut Exposition, node: &NodeReport) {
     let mut family = out.family(Kind::Gauge, "forebay_coordinator_trouble", help);
     for code in codes {
         family.sample(&[("code", code)], 1.0);
+    }
+}
+
+/// When the certificates of a node of a cluster end.
+fn render_identity(out: &mut Exposition, identity: Option<&Ends>) {
+    let Some(ends) = identity else { return };
+    let help = "When the certificate of this node, or of its cluster's authority, ends, as seconds since 1970.";
+    let mut family = out.family(Kind::Gauge, "forebay_certificate_end_timestamp_seconds", help);
+    for (of, end) in [("node", ends.own), ("authority", ends.authority)] {
+        family.sample(&[("of", of)], end.as_secs_f64());
     }
 }
 
@@ -411,7 +424,9 @@ mod tests {
         seen.writes.local.record(Duration::from_secs(100));
         let look = Look { volume: VolumeId([0; 16]), report: volume, seen: Some(Box::new(seen)) };
         let history = HistoryState { dropped: 3, ..HistoryState::default() };
-        render(format, &node, &[look], &[peer], &history)
+        let (own, authority) = (std::time::Duration::from_secs(86_400), std::time::Duration::from_secs(172_800));
+        let ends = Ends { name: "alpha".to_owned(), own, authority };
+        render(format, &node, &[look], &[peer], &history, Some(&ends))
     }
 
     #[test]
@@ -451,6 +466,8 @@ mod tests {
             "forebay_link_compression_off{node=\"beta\",reason=\"the wire carries all that comes\"} 1",
             "forebay_volume_backing_displaced{volume=\"vm1\"} 1",
             "forebay_history_failing 0",
+            "forebay_certificate_end_timestamp_seconds{of=\"node\"} 86400",
+            "forebay_certificate_end_timestamp_seconds{of=\"authority\"} 172800",
             "forebay_coordinator_trouble{code=\"etcd-no-space\"} 1",
             "forebay_doctor_findings{severity=\"error\"} 1",
             "forebay_doctor_findings{severity=\"warning\"} 0",

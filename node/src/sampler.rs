@@ -24,6 +24,7 @@ use forebay_api::history::series::{Kind, NO_VALUES, Values};
 use forebay_api::record::VolumeId;
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
 use forebay_core::stats::Stats;
+use forebay_host::identity::ends::Due;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +51,7 @@ pub async fn run(node: Arc<Node>, mut seconds: Seconds) {
             Some(cluster) => tokio::time::timeout_at(until, cluster.node_reports()).await.unwrap_or_default(),
             None => Vec::new(),
         };
+        sampler.identity_due = node.cluster().and_then(|cluster| cluster.identity_due());
         sampler.note_coordinator(node.cluster().map(|cluster| cluster.coordinator_trouble()).unwrap_or_default());
         let present = node.identities().into_iter().map(|(_, volume)| volume).collect();
         // The second that is over.
@@ -161,6 +163,7 @@ struct Sampler {
     since: Since,
     history_problem: Option<String>,
     coordinator: Vec<CoordinatorTrouble>,
+    identity_due: Option<Due>,
     last: Option<(u64, Instant)>,
     /// Something has happened to a volume since points were last written.
     has_news: bool,
@@ -181,6 +184,7 @@ impl Sampler {
             since: Since::default(),
             history_problem: None,
             coordinator: Vec::new(),
+            identity_due: None,
             last: None,
             has_news: false,
             written: 0,
@@ -199,6 +203,7 @@ impl Sampler {
         self.note_history();
         let mut found: Vec<Degraded> = self.history_trouble().into_iter().collect();
         found.extend(degraded::of_coordinator(&self.telemetry.name(), &self.coordinator));
+        found.extend(self.identity_due.clone().map(|due| degraded::of_identity(&self.telemetry.name(), due)));
         found.extend(degraded::of_nodes(nodes));
         found.extend(degraded::of_closing(&self.telemetry.name(), &forebay_io::closing::under_way()));
         let counts = NodeCounts::now(nodes);

@@ -446,7 +446,7 @@ export type Fleet = {
 export type Degraded = {
   volume?: string;
   node?: string;
-  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, image-displaced, writes-wait, too-few-copies, unfenced, link-down, channels-down, history-failing, close-hangs, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
+  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, image-displaced, writes-wait, too-few-copies, unfenced, link-down, channels-down, history-failing, close-hangs, identity-ends, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
   code: string;
   text: string;
   since_s: number;

@@ -131,6 +131,8 @@ pub struct Cluster {
     pub(super) fences: Vec<Fence>,
     /// This machine's watchdog.
     pub(super) own_watchdog: super::watchdog::OwnWatchdog,
+    /// When this node's certificates end.
+    pub(super) own_identity: super::own_identity::OwnIdentity,
     /// When fences were last proven from here.
     pub(super) proofs: Proofs,
     /// Proof that is looked for, by volume.

@@ -10,6 +10,7 @@ use super::fencing::Fence;
 use super::link_diagnosis::LinkDiagnosis;
 use super::member::Place;
 use super::own_addresses::OwnLinks;
+use super::own_identity::OwnIdentity;
 use super::pins::Pins;
 use super::registration::Registration;
 use super::watchdog::OwnWatchdog;
@@ -98,6 +99,7 @@ impl Cluster {
         let (control, asked) = mpsc::unbounded_channel();
         let security = security(config.security, &identity)?;
         let seals = Seals::new(&identity)?;
+        let own_identity = OwnIdentity::new(config.identity.clone(), identity.ends.clone());
         let identity = Arc::new(link_identity(&identity, host)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
@@ -142,6 +144,7 @@ impl Cluster {
             leftovers_seen: Mutex::default(),
             fences: fences.iter().cloned().map(Fence::new).collect(),
             own_watchdog,
+            own_identity,
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
             registration: Registration::new(entry),
@@ -177,22 +180,16 @@ impl Cluster {
         tokio::spawn(self.clone().prove_own_ends());
         tokio::spawn(self.clone().migrate_tiers());
         tokio::spawn(self.clone().follow_own_addresses());
+        tokio::spawn(self.clone().watch_own_identity());
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(self.clone().use_watchdog(watchdog.clone()));
         }
     }
 }
 
-/// What an operator should do about this node's identity before it ends.
+/// What an operator should do about this node's identity, besides what its end asks for.
 fn warn_of_identity(identity: &identity::Identity) {
     let name = &identity.name;
-    if identity.renewal_due {
-        log::say!(
-            Notice,
-            "the identity of {name} ends on {}: renew it with `forebay node enrol`",
-            identity.valid_until
-        );
-    }
     if identity.lacks_role {
         log::say!(
             Warning,

@@ -31,6 +31,7 @@ pub mod member;
 mod missing_replicas;
 pub mod overrides;
 mod own_addresses;
+mod own_identity;
 mod own_lock;
 mod owner_status;
 mod pins;

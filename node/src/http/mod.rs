@@ -180,7 +180,10 @@ async fn metrics_text(State(node): State<Arc<Node>>, headers: HeaderMap) -> impl
     let format = metrics::Format::of(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     let mut looks = node.looks(tokio::time::Instant::now() + METRICS_WAIT).await;
     looks.sort_by(|a, b| a.report.name.cmp(&b.report.name));
-    let text = metrics::render(format, &node.node_report(), &looks, &nodes, &node.telemetry().history_state());
+    let cluster = node.cluster();
+    let identity = cluster.as_ref().map(|cluster| cluster.identity_ends());
+    let text =
+        metrics::render(format, &node.node_report(), &looks, &nodes, &node.telemetry().history_state(), identity);
     ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text)
 }
 
