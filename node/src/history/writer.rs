@@ -98,21 +98,25 @@ impl Writer {
         self.release(&mut self.held_back());
     }
 
-    /// In the order in which it came: the lock is held meanwhile, and nothing of it waits for the disk. What finds no room is dropped.
+    /// In the order in which it came: the lock is held meanwhile, and nothing of it waits for the disk. Of what finds no room the
+    /// oldest is dropped.
     fn release(&self, held: &mut Vec<Job>) {
         if held.is_empty() {
             return;
         }
-        let jobs = std::mem::take(held);
+        let mut jobs = std::mem::take(held);
+        let room = WAITING_MAX.saturating_sub(self.waiting.load(Ordering::Acquire));
+        // What came last is what somebody may wait for: an event, or the end.
+        let mut dropped = jobs.drain(..jobs.len().saturating_sub(room)).count();
         let count = jobs.len();
-        let fits = self.waiting.load(Ordering::Acquire) + count <= WAITING_MAX;
-        if fits {
-            // Before the thread can count it off.
-            self.waiting.fetch_add(count, Ordering::AcqRel);
+        // Before the thread can count it off.
+        self.waiting.fetch_add(count, Ordering::AcqRel);
+        if count > 0 && self.jobs.send(jobs).is_err() {
+            dropped += count;
         }
-        if !fits || self.jobs.send(jobs).is_err() {
+        if dropped > 0 {
             let mut state = self.locked();
-            state.dropped += count as u64;
+            state.dropped += dropped as u64;
             state.problem.get_or_insert_with(|| "the disk does not keep up with the history".to_owned());
         }
     }
