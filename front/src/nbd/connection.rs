@@ -48,6 +48,9 @@ pub const STALL_MAX: Duration = Duration::from_secs(60);
 /// Bytes that count as having moved, unless it was all there was: who takes an answer byte by byte is as slow as he who
 /// takes none.
 pub const PROGRESS_BYTES_MIN: u64 = 128 << 10;
+/// No more answers than begin within so many bytes leave in one [`Connection::flush_replies`]: whoever takes them as fast as they
+/// come must not keep the shard from the others. Twice what a local client's socket takes at once.
+pub const SEND_BYTES_MAX: usize = 1 << 20;
 /// Receive calls in one [`Connection::receive`]: a fast client must not keep the shard from the others.
 const RECEIVE_ROUNDS_MAX: usize = 4;
 /// Bytes of the hot buffer: large enough for a whole batch, small enough to stay in the second-level cache.
@@ -253,6 +256,8 @@ pub struct Connection {
     now: Instant,
     received_at: Instant,
     received_since: u64,
+    /// Bytes received since the beginning.
+    received: u64,
 
     /// Slot 0 is never used, so that an optional slot takes no more room than a slot.
     slots: Vec<Slot>,
@@ -264,6 +269,8 @@ pub struct Connection {
 
     replies: Replies,
     answers: VecDeque<Answer>,
+    /// The last `flush_replies` ended by its bound, and not by the socket.
+    sends_on: bool,
     /// Since when the socket has taken less than [`PROGRESS_BYTES_MIN`] although something waits; what had left then.
     send_stalled: Option<Instant>,
     sent_before: u64,
@@ -309,6 +316,7 @@ impl Connection {
             now,
             received_at: now,
             received_since: 0,
+            received: 0,
             slots: vec![Slot::Free],
             slots_free: Vec::new(),
             in_flight: 0,
@@ -316,6 +324,7 @@ impl Connection {
             held: 0,
             replies: Replies::new(negotiated.framing),
             answers: VecDeque::new(),
+            sends_on: false,
             send_stalled: None,
             sent_before: 0,
         }
@@ -351,6 +360,17 @@ impl Connection {
         !self.replies.is_empty() || self.channel.has_unsent()
     }
 
+    /// True when more answers wait than one `flush_replies` sends, and the socket has taken all of those: it is to be called again
+    /// after the others had their turn, whether the socket is told to be writable or not.
+    pub fn sends_on(&self) -> bool {
+        self.sends_on
+    }
+
+    /// Bytes of answers that wait to be sent.
+    pub fn bytes_to_send(&self) -> u64 {
+        self.replies.bytes_to_send()
+    }
+
     /// Requests that are not answered to the last byte.
     pub fn in_flight(&self) -> usize {
         self.in_flight
@@ -381,12 +401,14 @@ impl Connection {
 
     // --- from the client ---
 
-    /// Receives and hands in what has arrived, for at most a few system calls.
-    pub fn receive<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
+    /// Receives and hands in what has arrived, for at most a few system calls. Returns how many bytes it has received.
+    pub fn receive<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) -> usize {
+        let before = self.received;
         if self.phase == Phase::Open {
             self.receive_rounds(backend, scratch, now);
             nontemporal_copy::settle();
         }
+        (self.received - before) as usize
     }
 
     fn receive_rounds<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
@@ -400,6 +422,7 @@ impl Connection {
                 Moved::WouldBlock => return self.keep(&scratch.hot[..prefix]),
                 Moved::Failed(error) => return self.end(backend, Closed::Socket(error.kind())),
             };
+            self.received += got as u64;
             self.received_since += got as u64;
             if self.received_since >= PROGRESS_BYTES_MIN {
                 self.restart_receiving();
@@ -831,12 +854,17 @@ impl Connection {
         }
     }
 
-    /// Sends everything that is queued, by as few calls as possible. What the socket does not take stays:
-    /// `has_unsent` says so, and the caller calls again when the socket is writable.
+    /// Sends what is queued, by as few calls as possible and up to [`SEND_BYTES_MAX`]. What the socket does not take stays:
+    /// `has_unsent` says so, and the caller calls again when the socket is writable, or as [`Connection::sends_on`] says.
     pub fn flush_replies<B: Backend + ?Sized>(&mut self, backend: &mut B, scratch: &mut Scratch, now: Instant) {
+        let mut left = SEND_BYTES_MAX;
+        self.sends_on = false;
         while self.has_unsent() {
-            self.replies.vectors(backend, &mut scratch.vectors);
-            let asked = scratch.vectors.iter().map(|vector| vector.iov_len).sum::<usize>();
+            if left == 0 {
+                self.sends_on = true;
+                break;
+            }
+            let asked = self.replies.vectors(backend, left, &mut scratch.vectors);
             // SAFETY: the vectors name the buffer of heads and static zeros, which nothing changes during the call, and
             // frames of answers that have not been handed back (Backend's contract: valid, and not written to).
             match unsafe { self.channel.send(&scratch.vectors) } {
@@ -846,6 +874,7 @@ impl Connection {
                     if sent < asked {
                         break;
                     }
+                    left = left.saturating_sub(sent);
                 }
                 Moved::WouldBlock => {
                     self.note_sent(now);
@@ -924,6 +953,7 @@ impl Connection {
         self.slots_free = Vec::new();
         self.in_flight = 0;
         self.in_flight_bytes = 0;
+        self.sends_on = false;
         self.send_stalled = None;
         // The client learns it now, however long the owner keeps this object.
         self.channel.shut_down();

@@ -81,6 +81,12 @@ impl Replies {
         self.queued
     }
 
+    /// Bytes that wait to be sent.
+    pub(super) fn bytes_to_send(&self) -> u64 {
+        // What was forgotten counts as queued and is never sent.
+        if self.is_empty() { 0 } else { self.queued - self.sent }
+    }
+
     /// Bytes sent since the beginning.
     pub(super) fn sent(&self) -> u64 {
         self.sent
@@ -269,11 +275,23 @@ impl Replies {
 
     // --- how it leaves ---
 
-    /// Vectors over what waits, in order, at most as many as one call takes. They are good until the next call on
-    /// `self`, or until a frame named in them is given back.
-    pub(super) fn vectors<B: Backend + ?Sized>(&self, backend: &B, vectors: &mut Vec<libc::iovec>) {
+    /// Vectors over what waits, in order, at most as many as one call takes and no more than begin within `bytes_max`
+    /// bytes; how many bytes they name. They are good until the next call on `self`, or until a frame named in them is
+    /// given back.
+    pub(super) fn vectors<B: Backend + ?Sized>(
+        &self,
+        backend: &B,
+        bytes_max: usize,
+        vectors: &mut Vec<libc::iovec>,
+    ) -> usize {
         vectors.clear();
+        let mut bytes = 0;
         for segment in &self.segments {
+            if bytes >= bytes_max {
+                break;
+            }
+            let room = bytes_max - bytes;
+            bytes += segment.length();
             match *segment {
                 Segment::Heads { start, length } => {
                     let from = (start - self.heads_base) as usize;
@@ -291,18 +309,22 @@ impl Replies {
                         Some(_) | None => vectors.push(vector(start.as_ptr(), usize::from(length))),
                     }
                 }
-                Segment::Zeros { mut length } => {
-                    while length > 0 && vectors.len() < VECTORS_MAX {
-                        let part = ZEROS.len().min(length as usize);
+                Segment::Zeros { length } => {
+                    let mut left = (length as usize).min(room);
+                    bytes -= length as usize - left;
+                    while left > 0 && vectors.len() < VECTORS_MAX {
+                        let part = ZEROS.len().min(left);
                         vectors.push(vector(ZEROS.as_ptr(), part));
-                        length -= part as u32;
+                        left -= part;
                     }
+                    bytes -= left;
                 }
             }
             if vectors.len() == VECTORS_MAX {
-                return;
+                break;
             }
         }
+        bytes
     }
 
     /// So many bytes have left.
@@ -362,5 +384,36 @@ impl Segment {
                 *length -= bytes as u16;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryVolume;
+
+    /// Whoever sends in turns sends no more in one of them than he has said, and all of it in the end.
+    #[test]
+    fn what_leaves_at_one_time_ends_where_it_is_to_end() {
+        const BYTES_MAX: usize = 1 << 20;
+        let volume = MemoryVolume::new(1 << 20, 1).expect("memory");
+        let mut replies = Replies::new(Framing::Simple);
+        let length = (5 << 20) + 512;
+        let zeros: Pieces = core::iter::once(Piece { source: Source::Zero, length }).collect();
+        let frames: Pieces =
+            (0..1024).map(|_| Piece { source: Source::Frame(FrameId(0), 0), length: BLOCK_BYTES as u32 }).collect();
+        let label = Label { cookie: 1, offset: 0 };
+        replies.put_read(label, length, false, &zeros);
+        replies.put_read(label, 4 << 20, false, &frames);
+        let (mut vectors, mut calls) = (Vec::new(), 0);
+        while !replies.is_empty() {
+            let named = replies.vectors(&volume, BYTES_MAX, &mut vectors);
+            assert_eq!(vectors.iter().map(|vector| vector.iov_len).sum::<usize>(), named);
+            assert!(named > 0 && named < BYTES_MAX + BLOCK_BYTES as usize, "{named} bytes in one call");
+            replies.on_sent(named);
+            calls += 1;
+        }
+        assert_eq!(replies.bytes_to_send(), 0);
+        assert!((9..=12).contains(&calls), "{calls} calls for 9 MiB");
     }
 }

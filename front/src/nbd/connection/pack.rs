@@ -110,7 +110,7 @@ impl Connection {
     fn unsent_bytes<B: Backend + ?Sized>(&mut self, backend: &B) -> Vec<u8> {
         let (mut bytes, mut vectors) = (Vec::new(), Vec::new());
         while !self.replies.is_empty() {
-            self.replies.vectors(backend, &mut vectors);
+            self.replies.vectors(backend, usize::MAX, &mut vectors);
             let before = bytes.len();
             for vector in &vectors {
                 // SAFETY: the vectors name the buffer of heads, static zeros, and frames of answers that have not been
