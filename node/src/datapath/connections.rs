@@ -21,6 +21,13 @@ use std::os::fd::AsRawFd;
 
 /// Connections that receive without waiting for their sockets, in one round: each may keep the thread busy for thousands of blocks.
 const TURNS_MAX: usize = 8;
+/// Once so many bytes were received in a round, whose socket is ready as well waits for a turn; and of the turns one more is given. Sixteen
+/// clients that write as fast as they can would else be looked at in one go, before anybody has an answer.
+const ROUND_RECEIVED_BYTES_MAX: usize = 2 << 20;
+/// Connections with more to send than [`SHORT_ANSWER_BYTES`] that send in one round. The others wait in the order of their coming.
+const SENDS_MAX: usize = 4;
+/// Answers up to here wait for nobody's turn: all of them together cost less than one large one.
+const SHORT_ANSWER_BYTES: u64 = 64 << 10;
 
 /// Something that connections lead to.
 pub trait Home {
@@ -47,6 +54,8 @@ struct Client {
     stall_check: Option<Instant>,
     touched: bool,
     has_turn: bool,
+    /// It is among those that wait for a turn to send.
+    awaits_send: bool,
     /// Counted by its listener as long as it lives.
     seat: Seat,
 }
@@ -61,7 +70,11 @@ pub struct Connections {
     /// The connection of the last reply: replies come in runs.
     last: Option<(u32, usize)>,
     touched: Vec<usize>,
-    turns: Vec<usize>,
+    turns: VecDeque<usize>,
+    /// Those with large answers that wait for a turn to send.
+    sends: VecDeque<usize>,
+    /// Bytes received since the last `poll`.
+    received: usize,
     stall_checks: VecDeque<(Instant, u32)>,
     scratch: Scratch,
 }
@@ -76,7 +89,9 @@ impl Connections {
             numbers_made: 0,
             last: None,
             touched: Vec::new(),
-            turns: Vec::new(),
+            turns: VecDeque::new(),
+            sends: VecDeque::new(),
+            received: 0,
             stall_checks: VecDeque::new(),
             scratch: Scratch::default(),
         }
@@ -84,7 +99,7 @@ impl Connections {
 
     /// True when a connection can go on without waiting for anything.
     pub fn has_work(&self) -> bool {
-        !self.turns.is_empty() || !self.touched.is_empty()
+        !self.turns.is_empty() || !self.sends.is_empty() || !self.touched.is_empty()
     }
 
     /// When [`Connections::timers`] must run at the latest.
@@ -117,6 +132,7 @@ impl Connections {
             stall_check: None,
             touched: false,
             has_turn: false,
+            awaits_send: false,
             seat,
         });
         self.by_number.insert(number, index);
@@ -134,10 +150,10 @@ impl Connections {
         }
     }
 
-    fn give_turn(turns: &mut Vec<usize>, client: &mut Client, index: usize) {
+    fn give_turn(turns: &mut VecDeque<usize>, client: &mut Client, index: usize) {
         if !client.has_turn {
             client.has_turn = true;
-            turns.push(index);
+            turns.push_back(index);
         }
     }
 
@@ -155,7 +171,11 @@ impl Connections {
         let home = homes[volume].as_mut()?;
         match client.connection.waits_for() {
             WaitsFor::Readable if (readable || hangup) && !home.is_paused() => {
-                client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+                if self.received < ROUND_RECEIVED_BYTES_MAX {
+                    self.received += client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+                } else {
+                    Self::give_turn(&mut self.turns, client, index);
+                }
             }
             // It will find out when its turn comes.
             WaitsFor::Turn if !home.is_paused() => {}
@@ -174,19 +194,23 @@ impl Connections {
     pub fn poll<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
         let mut turned = Vec::new();
         // The others have theirs in the next round: meanwhile sockets are looked at, and devices.
-        let later = self.turns.split_off(self.turns.len().min(TURNS_MAX));
-        for index in std::mem::replace(&mut self.turns, later) {
+        for _ in 0..self.turns.len().min(TURNS_MAX) {
+            let Some(index) = self.turns.pop_front() else { break };
             let Some(client) = self.clients.get_mut(index) else { continue };
             client.has_turn = false;
             let volume = client.volume;
             if let Some(home) = homes[volume].as_mut()
                 && !home.is_paused()
             {
-                client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+                self.received += client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
                 turned.push(volume);
                 self.touch(index);
             }
+            if self.received >= ROUND_RECEIVED_BYTES_MAX {
+                break;
+            }
         }
+        self.received = 0;
         turned
     }
 
@@ -221,48 +245,82 @@ impl Connections {
     /// something back (frames, room) and must be looked at again.
     pub fn flush<H: Home>(&mut self, homes: &mut Homes<H>, reactor: &mut Reactor, now: Instant) -> Vec<usize> {
         let mut given_back = Vec::new();
-        for index in std::mem::take(&mut self.touched) {
+        let touched = std::mem::take(&mut self.touched);
+        // Who has waited for a turn to send is before those that have something to send only now.
+        let mut sends_left = SENDS_MAX;
+        for _ in 0..self.sends.len().min(SENDS_MAX) {
+            let Some(index) = self.sends.pop_front() else { break };
             let client = &mut self.clients[index];
+            (client.awaits_send, client.touched) = (false, false);
+            sends_left -= 1;
+            given_back.extend(self.send(homes, index, now));
+            self.settle(homes, reactor, index, now);
+        }
+        for index in touched {
+            // Who had its turn above is done with, or gone.
+            let Some(client) = self.clients.get_mut(index).filter(|client| client.touched) else { continue };
             client.touched = false;
-            if client.connection.has_unsent() || client.connection.closed().is_some() {
-                given_back.push(client.volume);
+            let has_ended = client.connection.closed().is_some();
+            let is_short = has_ended || client.connection.bytes_to_send() <= SHORT_ANSWER_BYTES;
+            if has_ended || (!client.awaits_send && (is_short || sends_left > 0)) {
+                sends_left -= usize::from(!is_short);
+                given_back.extend(self.send(homes, index, now));
+            } else if !client.awaits_send {
+                client.awaits_send = true;
+                self.sends.push_back(index);
             }
-            if let Some(home) = homes[client.volume].as_mut() {
-                client.connection.flush_replies(&mut home.desk(now), &mut self.scratch, now);
-            }
-            if client.connection.closed().is_some() {
-                self.remove(homes, reactor, index);
-                continue;
-            }
-            let paused = homes[client.volume].as_ref().is_some_and(|home| home.is_paused());
-            let waits_for = if paused { WaitsFor::Nothing } else { client.connection.waits_for() };
-            match waits_for {
-                WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
-                WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
-            }
-            let interest = Interest {
-                // A connection with a turn will be read in the next round anyway: two calls to epoll are saved.
-                read: matches!(waits_for, WaitsFor::Readable | WaitsFor::Turn),
-                write: client.connection.has_unsent(),
-            };
-            let fd = client.connection.socket().as_raw_fd();
-            if client.interest != interest {
-                client.interest = interest;
-                if reactor.rewatch(fd, self.token | index as u64, interest).is_err() {
-                    if let Some(home) = homes[client.volume].as_mut() {
-                        client.connection.close(&mut home.desk(now));
-                    }
-                    self.remove(homes, reactor, index);
-                    continue;
-                }
-            }
-            if client.stall_check.is_none() && client.connection.stalled_since().is_some() {
-                let at = now + STALL_MAX;
-                client.stall_check = Some(at);
-                self.stall_checks.push_back((at, client.connection.number()));
-            }
+            self.settle(homes, reactor, index, now);
         }
         given_back
+    }
+
+    /// Sends what one connection sends in one turn. Returns its volume, if it may have got something back.
+    fn send<H: Home>(&mut self, homes: &mut Homes<H>, index: usize, now: Instant) -> Option<usize> {
+        let client = &mut self.clients[index];
+        let gives_back = client.connection.has_unsent() || client.connection.closed().is_some();
+        if let Some(home) = homes[client.volume].as_mut() {
+            client.connection.flush_replies(&mut home.desk(now), &mut self.scratch, now);
+        }
+        if client.connection.sends_on() {
+            client.awaits_send = true;
+            self.sends.push_back(index);
+        }
+        gives_back.then_some(client.volume)
+    }
+
+    /// What one connection waits for from now on, or its end.
+    fn settle<H: Home>(&mut self, homes: &mut Homes<H>, reactor: &mut Reactor, index: usize, now: Instant) {
+        let client = &mut self.clients[index];
+        if client.connection.closed().is_some() {
+            return self.remove(homes, reactor, index);
+        }
+        let paused = homes[client.volume].as_ref().is_some_and(|home| home.is_paused());
+        let waits_for = if paused { WaitsFor::Nothing } else { client.connection.waits_for() };
+        match waits_for {
+            WaitsFor::Turn => Self::give_turn(&mut self.turns, client, index),
+            WaitsFor::Readable | WaitsFor::Frames | WaitsFor::Replies | WaitsFor::Nothing => {}
+        }
+        let interest = Interest {
+            // A connection with a turn will be read in the next round anyway: two calls to epoll are saved.
+            read: matches!(waits_for, WaitsFor::Readable | WaitsFor::Turn),
+            // Likewise one with a turn to send.
+            write: client.connection.has_unsent() && !client.awaits_send,
+        };
+        let fd = client.connection.socket().as_raw_fd();
+        if client.interest != interest {
+            client.interest = interest;
+            if reactor.rewatch(fd, self.token | index as u64, interest).is_err() {
+                if let Some(home) = homes[client.volume].as_mut() {
+                    client.connection.close(&mut home.desk(now));
+                }
+                return self.remove(homes, reactor, index);
+            }
+        }
+        if client.stall_check.is_none() && client.connection.stalled_since().is_some() {
+            let at = now + STALL_MAX;
+            client.stall_check = Some(at);
+            self.stall_checks.push_back((at, client.connection.number()));
+        }
     }
 
     fn remove<H: Home>(&mut self, homes: &mut Homes<H>, reactor: &mut Reactor, index: usize) {
@@ -284,6 +342,7 @@ impl Connections {
         }
         self.touched.retain(|&i| i != index);
         self.turns.retain(|&i| i != index);
+        self.sends.retain(|&i| i != index);
         client
     }
 
