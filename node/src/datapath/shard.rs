@@ -706,7 +706,9 @@ impl Slot {
             // Whoever asked may have gone.
             let _ = rests.send(());
         }
-        if self.io.backing_rests()
+        // Asked only where somebody waits: it walks all that is under way.
+        if self.left.is_some()
+            && self.io.backing_rests()
             && let Some(left) = self.left.take()
         {
             let _ = left.send(self.io.journal().map(Journal::share));
