@@ -152,7 +152,14 @@ fn fault_domain(text: &str) -> Result<(), String> {
 
 /// What a terminal obeys instead of showing it, and what turns the direction of reading round.
 pub fn is_obeyed(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text of which a terminal obeys nothing but the ends of its lines.
+pub fn without_controls(text: &str) -> String {
+    let plain = |c: char| if is_obeyed(c) && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(plain).collect()
 }
 
 impl Line {
@@ -218,6 +225,16 @@ mod tests {
         for wrong in ["", "Alpha", "a.b", "../x", "-rf", &long] {
             assert!(serde_json::from_value::<NodeName>(wrong.into()).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_terminal_reads_what_is_shown_in_one_direction() {
+        let turning = ['\u{61c}', '\u{200e}', '\u{200f}'].into_iter();
+        for c in turning.chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}') {
+            assert_eq!(without_controls(&format!("a{c}b\n")), "a\u{fffd}b\n", "{c:?}");
+            assert!(Line::new(&format!("a{c}b")).is_err(), "{c:?}");
+        }
+        assert_eq!(without_controls("\u{5d0}\u{627}\u{200d}ä한\t"), "\u{5d0}\u{627}\u{200d}ä한\u{fffd}");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! length are all there is, so this is smaller than a library's set-up would be.
 
 use anyhow::{Context, Result, bail};
+use forebay_api::checked::without_controls;
 use forebay_api::paths;
-use forebay_doctor::words::without_controls;
 use forebay_io::folder::Folder;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,9 +22,18 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 pub struct Message<'a> {
     /// Which kind of message it is, such as `event`.
     pub event: &'a str,
-    /// What it says, as JSON.
-    pub data: &'a str,
+    data: &'a str,
 }
+
+impl Message<'_> {
+    /// What it says, of which a terminal obeys nothing either.
+    pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        let mut value = serde_json::from_str(self.data)?;
+        drop_controls(&mut value);
+        serde_json::from_value(value)
+    }
+}
+
 /// A stream has a message each second: one that is silent for so long is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -189,5 +199,7 @@ mod tests {
         drop_controls(&mut answer);
         let plain = serde_json::json!({ "host": "a\u{fffd}]0;x\u{fffd}", "list": [{ "name": "\u{fffd}2J" }], "two": "one\nline" });
         assert_eq!(answer, plain);
+        let said: String = Message { event: "event", data: r#""a\u001b[2J\u202eb""# }.read().unwrap();
+        assert_eq!(said, "a\u{fffd}[2J\u{fffd}b");
     }
 }

@@ -9,6 +9,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forebay_api::checked::without_controls;
 use forebay_api::secret::read_secret;
 use forebay_api::units::parse_seconds;
 use forebay_core::cluster::NodeId;
@@ -147,11 +148,12 @@ fn report(trial: Trial, proofs: &Proofs, json: bool) -> Result<bool> {
         println!("{}", serde_json::to_string_pretty(&report)?);
         return Ok(true);
     }
-    println!("fence        {} of {}, by {}", report.fence, report.target, report.by);
+    println!("fence        {} of {}, by {}", report.fence, without_controls(&report.target), report.by);
     println!("class        {}: allows {}", report.class, report.allows);
     println!("proves       {}", report.proves);
     println!("leaves open  {}", report.leaves);
-    println!("found        {}", report.found);
+    // An agent, and the board that it asks, may say anything.
+    println!("found        {}", without_controls(&report.found));
     println!("last proven  {}", report.last_proven_unix_s.map_or("never, from here".to_owned(), ago));
     Ok(true)
 }
@@ -166,7 +168,8 @@ fn list(proofs: &Proofs, json: bool) -> Result<bool> {
         println!("nothing was proven from here");
     }
     for proof in all {
-        println!("{} of {}, by {}: proven {}", proof.fence, proof.target, proof.by, ago(proof.proven_unix_s));
+        let target = without_controls(&proof.target);
+        println!("{} of {target}, by {}: proven {}", proof.fence, proof.by, ago(proof.proven_unix_s));
     }
     Ok(true)
 }

@@ -15,6 +15,7 @@ use client::Client;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use forebay_api::checked::without_controls;
 use forebay_api::config::certificates::{CertificateList, Clients};
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{
@@ -23,7 +24,6 @@ use forebay_api::config::{
 };
 use forebay_api::units::{parse_seconds, parse_size};
 use forebay_core::roles::Name;
-use forebay_doctor::words::without_controls;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -339,7 +339,7 @@ fn run(cli: Cli, serve: impl FnOnce(Config) -> Result<bool>) -> Result<bool> {
             let config = match args.into_config() {
                 Ok(config) => config,
                 Err(error) => {
-                    eprintln!("forebay: {error:#}");
+                    eprintln!("forebay: {}", without_controls(&format!("{error:#}")));
                     std::process::exit(2);
                 }
             };

@@ -206,10 +206,10 @@ pub fn events(client: &Client, json: bool, args: &EventsArgs) -> Result<bool> {
     let mut lost = false;
     loop {
         let path = format!("/v1/stream?events=1&points=0&after={last}");
-        let followed = client.follow(&path, |Message { event, data }| {
+        let followed = client.follow(&path, |message: Message<'_>| {
             lost = false;
-            if event == "event" {
-                let event: Event = serde_json::from_str(data).context(OTHER)?;
+            if message.event == "event" {
+                let event: Event = message.read().context(OTHER)?;
                 last = last.max(event.id);
                 let ours = args.volume.is_none() || event.what.volume == args.volume;
                 if ours && args.kind.as_ref().is_none_or(|kind| event.what.kind == *kind) {

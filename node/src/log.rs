@@ -22,8 +22,8 @@ mod panic;
 
 use self::format::Format;
 use forebay_api::calendar;
+use forebay_api::checked::without_controls;
 use forebay_api::config::LogFormat;
-use forebay_doctor::words::without_controls;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{Display, Write};
 use std::io::IsTerminal;
@@ -121,7 +121,7 @@ impl Line {
 
 /// A text of one line that no terminal obeys, and not a long one.
 fn plain(text: &str) -> String {
-    let mut text = without_controls(text).replace(['\n', '\u{2028}', '\u{2029}'], " ");
+    let mut text = without_controls(&text.replace(['\n', '\u{2028}', '\u{2029}'], " "));
     if text.len() > LINE_BYTES_MAX {
         text.truncate(text.floor_char_boundary(LINE_BYTES_MAX));
         text.push_str(" ...");
@@ -412,11 +412,11 @@ mod tests {
 
     #[test]
     fn a_name_from_elsewhere_ends_no_line_and_changes_no_terminal() {
-        let hostile = "a\nb\x1b[2J\u{2028}";
+        let hostile = "a\nb\x1b[2J\u{2028}\u{202e}\u{61c}";
         let line = Line::new(Level::Error, "x", About::Volume(&hostile), format_args!("x"));
         let written = TEXT.render(&line);
         assert_eq!(written.matches(char::is_control).collect::<Vec<_>>(), ["\n"], "{written:?}");
-        assert!(written.ends_with(": x\n") && !written.contains('\u{2028}'), "{written:?}");
+        assert!(written.ends_with(": x\n") && !written.contains(['\u{2028}', '\u{202e}', '\u{61c}']), "{written:?}");
     }
 
     #[test]

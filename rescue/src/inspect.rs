@@ -2,6 +2,7 @@
 
 use crate::tier_reader::{Damage, Found, TierContent, TierReader};
 use anyhow::Result;
+use forebay_api::checked::without_controls;
 use forebay_api::units::show_size;
 use forebay_core::cluster::{Part, Pin};
 use forebay_core::format::{Checkpoint, Kind, Standing, TierKind, Version};
@@ -266,11 +267,13 @@ pub fn describe(path: &Path, json: bool) -> Result<(String, bool)> {
     let as_json = |of: serde_json::Result<String>| of.map(|text| text + "\n");
     if journal::is_journal(path).unwrap_or(false) {
         let found = inspect_journal(path)?;
-        let text = if json { as_json(serde_json::to_string_pretty(&found))? } else { journal_text(&found) };
+        let text =
+            if json { as_json(serde_json::to_string_pretty(&found))? } else { without_controls(&journal_text(&found)) };
         return Ok((text, true));
     }
     let found = inspect_tier(path)?;
-    let text = if json { as_json(serde_json::to_string_pretty(&found))? } else { tier_text(&found) };
+    // The name in it is the tier's, which anybody may have written.
+    let text = if json { as_json(serde_json::to_string_pretty(&found))? } else { without_controls(&tier_text(&found)) };
     Ok((text, found.damage.is_empty()))
 }
 

@@ -1,6 +1,7 @@
 //! Long lines, folded for a terminal at words and with an indent: what a terminal cuts by itself it cuts in the middle of words.
 
-use forebay_doctor::words::{columns, without_controls};
+use forebay_api::checked::without_controls;
+use forebay_doctor::words::columns;
 use std::fmt::Write;
 
 /// Lines that are indented so far are for copying, and stay whole.

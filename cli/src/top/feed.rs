@@ -80,7 +80,7 @@ fn follow(client: &Client, sender: &SyncSender<Update>) -> Result<Gone> {
         };
         let mut again = message.event == "fleet";
         if message.event == "point" {
-            send(Update::Point(serde_json::from_str(message.data).context("the daemon's stream is not JSON")?))?;
+            send(Update::Point(message.read().context("the daemon's stream is not JSON")?))?;
             points += 1;
             again = points % POINTS_PER_FLEET == 0;
         }

@@ -14,6 +14,7 @@ mod peer;
 mod storage;
 
 use super::findings::Sentence;
+use forebay_api::checked::without_controls;
 
 /// A language that the doctor speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, serde::Deserialize)]
@@ -93,12 +94,6 @@ pub fn say(language: Language, sentence: &Sentence) -> String {
     without_controls(&text)
 }
 
-/// A text of which a terminal obeys nothing but the ends of its lines.
-pub fn without_controls(text: &str) -> String {
-    let plain = |letter: char| if letter.is_control() && letter != '\n' { char::REPLACEMENT_CHARACTER } else { letter };
-    text.chars().map(plain).collect()
-}
-
 /// Columns that a letter takes on a terminal: two for those of East Asia (the wide ones of Unicode's UAX 11).
 pub fn columns(letter: char) -> usize {
     match u32::from(letter) {
@@ -114,8 +109,9 @@ mod tests {
 
     #[test]
     fn what_a_process_calls_itself_moves_no_cursor() {
-        let says = say(Language::En, &Sentence::new("act.refused.place").with("path", "x\x1b]0;evil\x07\u{9b}2J"));
-        assert!(says.starts_with("x\u{fffd}]0;evil\u{fffd}\u{fffd}2J "), "{says:?}");
+        let name = "x\x1b]0;evil\x07\u{9b}2J\u{202e}";
+        let says = say(Language::En, &Sentence::new("act.refused.place").with("path", name));
+        assert!(says.starts_with("x\u{fffd}]0;evil\u{fffd}\u{fffd}2J\u{fffd} "), "{says:?}");
     }
 
     #[test]
