@@ -5,6 +5,7 @@
 //!   the queue: it may be the very thread that panics.
 //! - Who writes it by himself writes no more than what is taken at once.
 
+use super::format::Format;
 use super::{About, Level, Line, Log, Queue, log};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
@@ -18,6 +19,8 @@ const PANIC_WAIT: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// What a pipe takes whole when it takes anything (`PIPE_BUF`).
 const AT_ONCE_BYTES_MAX: usize = 4_096;
+/// Where a line was cut.
+const CUT: char = '…';
 
 thread_local! {
     static WRITES: Cell<bool> = const { Cell::new(false) };
@@ -61,7 +64,7 @@ impl Log {
     fn say_last(&self, lines: Vec<Line>, until: Instant) {
         let queue = if WRITES.get() { None } else { self.locked_until(until) };
         let Some(mut queue) = queue.filter(|queue| queue.is_served) else {
-            return lines.iter().for_each(|line| write_at_once(&self.format().render(line)));
+            return lines.iter().for_each(|line| write_at_once(&at_once(self.format(), line)));
         };
         queue.lines.extend(lines);
         self.changed.notify_all();
@@ -82,13 +85,23 @@ impl Log {
     }
 }
 
+/// A line that is taken whole: of a longer one, the end of its text is left out.
+fn at_once(format: Format, line: &Line) -> String {
+    let text = format.render(line);
+    let Some(over) = text.len().checked_sub(AT_ONCE_BYTES_MAX + 1) else { return text };
+    // As it is rendered, no letter is shorter than as it is.
+    let left = line.text.len().saturating_sub(over + 1 + CUT.len_utf8());
+    let kept = &line.text[..line.text.floor_char_boundary(left)];
+    format.render(&Line { text: format!("{kept}{CUT}"), ..line.clone() })
+}
+
 /// Where standard error takes nothing now, it is lost.
 fn write_at_once(text: &str) {
     let mut standard_error = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one descriptor to look at, which is there for the length of the call.
     let ready = unsafe { libc::poll(&mut standard_error, 1, 0) };
     if ready == 1 && standard_error.revents & libc::POLLOUT != 0 {
-        let bytes = &text.as_bytes()[..text.len().min(AT_ONCE_BYTES_MAX)];
+        let bytes = text.as_bytes();
         // SAFETY: the bytes are there for the length of the call.
         unsafe { libc::write(libc::STDERR_FILENO, bytes.as_ptr().cast(), bytes.len()) };
     }
@@ -97,6 +110,7 @@ fn write_at_once(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_api::config::LogFormat;
     use std::sync::mpsc;
 
     fn in_short() -> Instant {
@@ -113,6 +127,25 @@ mod tests {
         let queue = log.locked();
         assert_eq!((queue.lines.len(), queue.lost), (super::super::LINES_MAX + 1, 0));
         assert_eq!(queue.lines.back().unwrap().text, "the last");
+    }
+
+    #[test]
+    fn last_words_that_are_too_long_end_with_a_whole_letter_and_as_a_line() {
+        // Letters of one to four bytes, and one that is longer as JSON, around the bound.
+        for letter in ["x", "ä", "한", "😀", "\""] {
+            for count in [1, 990, 1_017, 1_350, 2_000, 4_060, 4_096, 8_000] {
+                let line = frame(&letter.repeat(count));
+                for format in [LogFormat::Text, LogFormat::Json].map(Format::of) {
+                    let (whole, written) = (format.render(&line), at_once(format, &line));
+                    assert!(written.len() <= AT_ONCE_BYTES_MAX && written.ends_with('\n'), "{count} {letter}");
+                    assert_eq!(written.contains(CUT), whole.len() > AT_ONCE_BYTES_MAX, "{count} {letter}");
+                    assert_eq!(written == whole, whole.len() <= AT_ONCE_BYTES_MAX, "{count} {letter}");
+                    if format.is_json {
+                        serde_json::from_str::<serde_json::Value>(&written).expect("one object");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
