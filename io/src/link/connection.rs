@@ -38,6 +38,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// How often a channel's round trip is measured; an idle one is found dead by it.
 const PING_EVERY: Duration = Duration::from_millis(500);
+/// Answers to pings that have not begun to leave.
+const PONGS_MAX: usize = 16;
 /// Receive and send calls in one turn: a fast peer must not keep the shard from others.
 const ROUNDS_MAX: usize = 4;
 /// Bytes that are not yet with the kernel, below which a channel takes another message.
@@ -51,6 +53,8 @@ const BLOCK: usize = BLOCK_BYTES as usize;
 enum Item {
     /// Frames of the channel itself.
     Bytes(Vec<u8>),
+    /// The answer to a ping.
+    Pong(Vec<u8>),
     /// A message in the outbox.
     Message(u64),
 }
@@ -474,7 +478,7 @@ impl Connection {
                 desk.inbox.start(first);
             }
             ChannelFrame::Acknowledge { received, bytes } => return self.on_acknowledge(received, bytes, desk),
-            ChannelFrame::Ping { sent } => self.queue(ChannelFrame::Pong { sent }),
+            ChannelFrame::Ping { sent } => return self.answer_ping(sent),
             ChannelFrame::Pong { sent } if self.ping_open && sent == self.pinged_at => {
                 self.ping_open = false;
                 self.pace.round_trip(desk.now - sent);
@@ -487,6 +491,19 @@ impl Connection {
                 return Err(Failure::Malformed("frame: one that may not come now"));
             }
         }
+        Ok(())
+    }
+
+    /// A node that pings has the answer before it pings again; whoever asks and takes nothing would have us keep answers without bound.
+    fn answer_ping(&mut self, sent: Instant) -> Result<(), Failure> {
+        let pongs = self.urgent.iter().filter(|item| matches!(item, Item::Pong(_)));
+        if pongs.count() >= PONGS_MAX {
+            return Err(Failure::Malformed("ping: too many before the answer to the first"));
+        }
+        let mut bytes = Vec::new();
+        ChannelFrame::Pong { sent }.encode(&mut bytes);
+        self.unsent += bytes.len() as u64;
+        self.urgent.push_back(Item::Pong(bytes));
         Ok(())
     }
 
@@ -690,7 +707,7 @@ impl Connection {
 
 fn item_bytes(item: &Item, outbox: &Outbox) -> usize {
     match item {
-        Item::Bytes(bytes) => bytes.len(),
+        Item::Bytes(bytes) | Item::Pong(bytes) => bytes.len(),
         Item::Message(sequence) => {
             outbox.get(*sequence).expect("a message stays while a channel is at it").bytes() as usize
         }
@@ -699,7 +716,9 @@ fn item_bytes(item: &Item, outbox: &Outbox) -> usize {
 
 fn item_vectors(item: &Item, at: usize, outbox: &Outbox, vectors: &mut Vec<libc::iovec>) -> u64 {
     match item {
-        Item::Bytes(bytes) => vectors.push(crate::socket::vector(bytes[at..].as_ptr(), bytes.len() - at)),
+        Item::Bytes(bytes) | Item::Pong(bytes) => {
+            vectors.push(crate::socket::vector(bytes[at..].as_ptr(), bytes.len() - at))
+        }
         Item::Message(sequence) => {
             outbox.get(*sequence).expect("a message stays while a channel is at it").vectors(at, vectors);
         }

@@ -96,6 +96,15 @@ fn hellos_that_do_not_fit_are_refused_with_the_reason() {
 }
 
 #[test]
+fn who_pings_and_takes_no_answer_is_sent_away() {
+    let mut stand = Stand::quiet(ModeChoice::Auto, Security::Plain);
+    let mut stream = stand.impostor();
+    stream.write_all(&bytes(&ChannelFrame::Ping { sent: Instant(1) }).repeat(64)).unwrap();
+    stand.until("down", |stand| stand.down().is_some());
+    assert_eq!(stand.down(), Some(Failure::Malformed("ping: too many before the answer to the first")));
+}
+
+#[test]
 fn a_neighbour_of_an_older_version_is_sent_nothing_that_it_does_not_know() {
     let ask = Message::Log(LogMessage::Ask { number: 1, first: BlockIndex(0), blocks: 1 });
     for (wire_max, expected) in [(1, Err(NotSent::OlderVersion)), (2, Ok(())), (3, Ok(()))] {
