@@ -114,23 +114,9 @@ async fn serve(config: Config) -> Result<bool> {
     let local = http::router(node.clone(), tokens.clone(), None);
     tokio::spawn(serve_http(api_listener, local));
     if let Some(cluster) = &config.cluster {
-        let lent = Lent {
-            shard: handles[0].clone(),
-            acceptor: acceptor.clone(),
-            placement,
-            keys: node.keys(),
-            directory,
-            allowed,
-        };
-        let joining = Cluster::start(&config, cluster, &store, lent);
-        tokio::select! {
-            joined = joining => {
-                let cluster = joined?;
-                node.telemetry().call_it(cluster.own_name());
-                node.set_cluster(cluster);
-            }
-            _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
-        }
+        let (shard, acceptor, keys) = (handles[0].clone(), acceptor.clone(), node.keys());
+        let lent = Lent { shard, acceptor, placement, keys, directory, allowed };
+        join(&node, Cluster::start(&config, cluster, &store, lent), &mut signals).await?;
     }
     let page = Page { node: node.clone(), tokens, listed: config.listen.http_tls.as_ref().map(listed), tls: http_tls };
     let at = http.at();
@@ -161,6 +147,19 @@ async fn serve(config: Config) -> Result<bool> {
     }
     record_stop(node.telemetry(), complete);
     Ok(complete)
+}
+
+/// Makes it a node of its cluster, unless it is stopped before.
+async fn join(node: &Node, joining: impl Future<Output = Result<Arc<Cluster>>>, signals: &mut Signals) -> Result<()> {
+    tokio::select! {
+        joined = joining => {
+            let cluster = joined?;
+            node.telemetry().call_it(cluster.own_name());
+            node.set_cluster(cluster);
+            Ok(())
+        }
+        _ = signals.next() => bail!("stopped before the node had joined its cluster; nothing was changed"),
+    }
 }
 
 async fn let_clients_in(
