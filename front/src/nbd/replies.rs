@@ -295,8 +295,10 @@ impl Replies {
             match *segment {
                 Segment::Heads { start, length } => {
                     let from = (start - self.heads_base) as usize;
-                    let bytes = &self.heads[from..from + length as usize];
-                    vectors.push(vector(bytes.as_ptr(), bytes.len()));
+                    let part = (length as usize).min(room);
+                    bytes -= length as usize - part;
+                    let heads = &self.heads[from..from + part];
+                    vectors.push(vector(heads.as_ptr(), heads.len()));
                 }
                 Segment::Frame { frame, from, length } => {
                     // SAFETY: `put_piece` has checked that the piece lies within the frame.

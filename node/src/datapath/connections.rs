@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 
 /// Connections that receive without waiting for their sockets, in one round: each may keep the thread busy for thousands of blocks.
 const TURNS_MAX: usize = 8;
-/// Once so many bytes were received in a round, whose socket is ready as well waits for a turn; and of the turns one more is given. Sixteen
+/// Once so many bytes were received in a round, whose socket is ready as well waits for a turn; and turns end with as many. Sixteen
 /// clients that write as fast as they can would else be looked at in one go, before anybody has an answer.
 const ROUND_RECEIVED_BYTES_MAX: usize = 2 << 20;
 /// Connections with more to send than [`SHORT_ANSWER_BYTES`] that send in one round. The others wait in the order of their coming.
@@ -194,7 +194,11 @@ impl Connections {
     pub fn poll<H: Home>(&mut self, homes: &mut Homes<H>, now: Instant) -> Vec<usize> {
         let mut turned = Vec::new();
         // The others have theirs in the next round: meanwhile sockets are looked at, and devices.
-        for _ in 0..self.turns.len().min(TURNS_MAX) {
+        let (mut received, mut turns) = (0, 0);
+        for _ in 0..self.turns.len() {
+            if turns == TURNS_MAX || received >= ROUND_RECEIVED_BYTES_MAX {
+                break;
+            }
             let Some(index) = self.turns.pop_front() else { break };
             let Some(client) = self.clients.get_mut(index) else { continue };
             client.has_turn = false;
@@ -202,12 +206,11 @@ impl Connections {
             if let Some(home) = homes[volume].as_mut()
                 && !home.is_paused()
             {
-                self.received += client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
+                // Who was put off only because others have sent much costs what it has sent.
+                turns += usize::from(client.connection.waits_for() == WaitsFor::Turn);
+                received += client.connection.receive(&mut home.desk(now), &mut self.scratch, now);
                 turned.push(volume);
                 self.touch(index);
-            }
-            if self.received >= ROUND_RECEIVED_BYTES_MAX {
-                break;
             }
         }
         self.received = 0;
