@@ -154,8 +154,9 @@ fn a_prometheus_evaluates_dashboard_and_rules_and_alerts_of_a_failing_backing_an
     for rule in rules {
         assert_eq!((&rule["health"], &rule["lastError"]), (&"ok".into(), &Value::Null), "{rule}");
         let query = rule["query"].as_str().expect("an expression");
-        // One node has no coordinator that could have trouble.
-        let has = |name: &str| known.contains(name) || name.starts_with("forebay_coordinator_");
+        // One node has no coordinator that could have trouble, and no certificate.
+        let of_clusters = ["forebay_coordinator_", "forebay_certificate_"];
+        let has = |name: &str| known.contains(name) || of_clusters.iter().any(|family| name.starts_with(family));
         assert!(names_used(query).iter().all(|name| has(name)), "the daemon has not all of {query}");
     }
     daemon.kill9();
