@@ -633,7 +633,7 @@ mod tests {
         let text = GOOD.replace("create = true", "craete = true");
         let error = format!("{:#}", Config::parse(&text).unwrap_err());
         assert!(error.contains("craete"), "{error}");
-        assert!(error.contains("line 13"), "{error}");
+        assert!(error.contains("line 14"), "{error}");
     }
 
     #[test]
