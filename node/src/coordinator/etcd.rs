@@ -7,9 +7,9 @@
 //! - A transaction that changes something is sent to one member. Another is tried only when not a byte of it has left, or when the answer says
 //!   for certain that it had no effect; everything else is *unknown* (C2).
 //! - One that has not left soon is not sent at all: what it rests on is old by then (C5).
-//! - A transaction that only reads is sent to each member in turn, until one answers. It is linearizable, as it names no
-//!   serializable range.
-//! - The member that answered last is asked first.
+//! - A transaction that only reads is sent to one member after the other, to the next one also where one is slow, and the first answer is
+//!   taken. It is linearizable, as it names no serializable range.
+//! - The member that answered last is asked first, until it is slow.
 //!
 //! Users with names and passwords are known to the gateway, client certificates prove only that one may connect.
 
@@ -32,11 +32,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an answer may take, unless asked otherwise: longer than a new leader is elected by default, 1 s.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A member that has not answered for so long is not asked first any more, and who only reads asks another one as well. It is longer than a
+/// commit of a slow disk takes, and shorter than a new leader is elected.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
 /// A change that nobody has given a time leaves within so long, or not at all. It is longer than one member that cannot be reached
 /// takes, and shorter than two.
 pub const CHANGE_LEAVES_WITHIN: Time = Time::from_millis(1_500);
@@ -104,6 +108,16 @@ impl Newest {
     }
 }
 
+/// What the answer of a member means for a transaction.
+enum Judged {
+    Answered(Answer),
+    Denied(String),
+    NoEffect(String),
+    /// It was not sent, because it would have left too late.
+    TooLate(String),
+    Unknown(String),
+}
+
 /// What one member made of a request.
 enum Asked {
     Answered(Value),
@@ -136,47 +150,48 @@ impl Etcd {
 
     /// Carries out a transaction, see [`Store::transact`](super::store::Store::transact).
     pub async fn transact(&self, transaction: &Transaction, leaves_by: Option<Instant>) -> Result<Answer, Failure> {
-        let members = &self.0;
-        let body = encode(transaction);
-        let (first, count) = (members.first.load(Ordering::Relaxed), members.endpoints.len());
-        let mut failures = Vec::new();
-        let before = *members.newest.lock().expect("nothing panics while it is held");
-        let leaves_by = leaves_by.or_else(|| transaction.changes().then(|| clock::now() + CHANGE_LEAVES_WITHIN));
-        for at in (0..count).map(|i| (first + i) % count) {
-            let unknown = match members.ask(at, "/v3/kv/txn", &body, leaves_by).await {
-                Asked::Answered(value) => match decode(transaction, &value) {
-                    Some(answer) => {
-                        members
-                            .newest
-                            .lock()
-                            .expect("nothing panics while it is held")
-                            .on_header(before, &value["header"]);
-                        members.first.store(at, Ordering::Relaxed);
-                        return Ok(answer);
-                    }
-                    None => format!("{}: an answer that is not etcd's: {value}", members.endpoints[at]),
-                },
-                Asked::Denied(why) => return Err(Failure::Denied(why)),
-                Asked::NoEffect(why) => {
-                    failures.push(why);
-                    continue;
-                }
-                Asked::TooLate => {
-                    members.first.store(at, Ordering::Relaxed);
-                    failures.push(format!("{}: not asked any more", members.endpoints[at]));
-                    break;
-                }
-                Asked::Unknown(why) => why,
-            };
-            let unknown = members.with_cure(at, unknown);
-            // Who asks again asks another one first.
-            members.first.store((at + 1) % count, Ordering::Relaxed);
-            if transaction.changes() {
-                return Err(Failure::Unknown(unknown));
+        let before = *self.0.newest.lock().expect("nothing panics while it is held");
+        let body = Arc::new(encode(transaction));
+        match transaction.changes() {
+            true => {
+                let leaves_by = leaves_by.unwrap_or_else(|| clock::now() + CHANGE_LEAVES_WITHIN);
+                self.0.change(transaction, &body, before, leaves_by).await
             }
-            failures.push(unknown);
+            false => self.read(transaction, &body, before, leaves_by).await,
         }
-        Err(Failure::Nothing(failures.join("; ")))
+    }
+
+    /// Asks the members one after the other, each as soon as the one before has failed or is slow, and takes the first answer.
+    async fn read(
+        &self,
+        transaction: &Transaction,
+        body: &Arc<Value>,
+        before: Newest,
+        leaves_by: Option<Instant>,
+    ) -> Result<Answer, Failure> {
+        let members = &self.0;
+        let (mut next, mut asked, mut failures) = (members.in_turn(), JoinSet::new(), Vec::new());
+        loop {
+            if let Some(at) = next.next() {
+                let (members, body) = (members.clone(), body.clone());
+                asked.spawn(async move { (at, members.ask_in_turn(at, &body, leaves_by).await) });
+            }
+            let ended = match next.len() {
+                0 => asked.join_next().await,
+                _ => match tokio::time::timeout(SLOW_AFTER, asked.join_next()).await {
+                    Ok(ended) => ended,
+                    Err(_) => continue,
+                },
+            };
+            // All of them have failed.
+            let Some(ended) = ended else { return Err(Failure::Nothing(failures.join("; "))) };
+            let (at, ended) = ended.expect("asking a member does not panic");
+            match members.judge(at, transaction, before, ended) {
+                Judged::Answered(answer) => return Ok(answer),
+                Judged::Denied(why) => return Err(Failure::Denied(why)),
+                Judged::NoEffect(why) | Judged::TooLate(why) | Judged::Unknown(why) => failures.push(why),
+            }
+        }
     }
 
     /// How often etcd was seen to have gone back, see [`Store::rewinds_seen`](super::store::Store::rewinds_seen).
@@ -210,6 +225,79 @@ impl Etcd {
 }
 
 impl Members {
+    /// The members, from the one on that is to be asked first.
+    fn in_turn(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let (first, count) = (self.first.load(Ordering::Relaxed), self.endpoints.len());
+        (0..count).map(move |more| (first + more) % count)
+    }
+
+    /// Sends a change to one member, and to another one only while it is certain that it has had no effect.
+    async fn change(
+        &self,
+        transaction: &Transaction,
+        body: &Value,
+        before: Newest,
+        leaves_by: Instant,
+    ) -> Result<Answer, Failure> {
+        let mut failures = Vec::new();
+        for at in self.in_turn() {
+            let ended = self.ask_in_turn(at, body, Some(leaves_by)).await;
+            match self.judge(at, transaction, before, ended) {
+                Judged::Answered(answer) => return Ok(answer),
+                Judged::Denied(why) => return Err(Failure::Denied(why)),
+                Judged::Unknown(why) => return Err(Failure::Unknown(why)),
+                Judged::NoEffect(why) => failures.push(why),
+                Judged::TooLate(why) => {
+                    failures.push(why);
+                    break;
+                }
+            }
+        }
+        Err(Failure::Nothing(failures.join("; ")))
+    }
+
+    /// Asks one member. Others who ask begin with it if it answers soon, and else with the next one.
+    async fn ask_in_turn(&self, at: usize, body: &Value, leaves_by: Option<Instant>) -> Asked {
+        let mut asked = std::pin::pin!(self.ask(at, "/v3/kv/txn", body, leaves_by));
+        match tokio::time::timeout(SLOW_AFTER, &mut asked).await {
+            Ok(asked) => {
+                if matches!(asked, Asked::Answered(_)) {
+                    self.first.store(at, Ordering::Relaxed);
+                }
+                asked
+            }
+            Err(_) => {
+                self.pass_over(at);
+                asked.await
+            }
+        }
+    }
+
+    /// Who asks next asks another one first, unless that is so already.
+    fn pass_over(&self, at: usize) {
+        let next = (at + 1) % self.endpoints.len();
+        let _ = self.first.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn judge(&self, at: usize, transaction: &Transaction, before: Newest, asked: Asked) -> Judged {
+        let unknown = match asked {
+            Asked::Answered(value) => match decode(transaction, &value) {
+                Some(answer) => {
+                    let mut newest = self.newest.lock().expect("nothing panics while it is held");
+                    newest.on_header(before, &value["header"]);
+                    return Judged::Answered(answer);
+                }
+                None => format!("{}: an answer that is not etcd's: {value}", self.endpoints[at]),
+            },
+            Asked::Denied(why) => return Judged::Denied(why),
+            Asked::NoEffect(why) => return Judged::NoEffect(why),
+            Asked::TooLate => return Judged::TooLate(format!("{}: not asked any more", self.endpoints[at])),
+            Asked::Unknown(why) => why,
+        };
+        self.pass_over(at);
+        Judged::Unknown(self.with_cure(at, unknown))
+    }
+
     /// What a member has refused for want of room is told with what to do about it, and shown like its alarm.
     fn with_cure(&self, at: usize, why: String) -> String {
         if !why.contains(NO_SPACE) {

@@ -7,8 +7,8 @@
 //! - Each transaction compares the cluster's identity as well: a wrong etcd, or an empty one, is refused and not written to.
 //! - A read is linearizable. What it finds is judged against what this node has seen before (C3, [`memory`]) and remembered
 //!   durably before it is told.
-//! - A commit compares the whole record and writes one whose number has grown (C1). One without an answer is
-//!   [`Outcome::Unknown`] and is neither repeated nor decided here (C2).
+//! - A commit compares the whole record and writes one whose number has grown (C1). One whose answer is lost or slow is decided by what the
+//!   record is by then, if it is another one than was compared with; else it is [`Outcome::Unknown`] and is not repeated here (C2).
 //! - A watch is a hint. Nobody may rely on it.
 //! - **Who writes there is a stranger** until what was written has been checked ([`forebay_api::checked`], `limits`). A value that cannot be one is
 //!   passed over where others of its kind are usable, shown with its key ([`Coordinator::refused`]), and never a reason to end.
@@ -57,6 +57,13 @@ const LISTED_MAX: usize = 16_384;
 const ATTEMPTS_MAX: usize = 16;
 /// Whoever watches is told to look at everything so often: a hint that got lost costs this time, not more.
 pub const WATCH_REFRESH: Duration = Duration::from_secs(10);
+
+/// A change of a record that has no answer for so long is looked for in the record.
+const ANSWER_AWAITED: Duration = Duration::from_millis(300);
+/// One such look has so long: it is longer than a connection over a slow way takes.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Between two of them, and twice as long after each that had no answer.
+const LOOK_PAUSE: Duration = Duration::from_millis(300);
 
 /// The coordinator of one cluster, as this node sees it.
 pub struct Coordinator {
@@ -543,12 +550,19 @@ impl Coordinator {
 
     /// The record of a volume.
     pub async fn record(&self, volume: VolumeId) -> Result<StoredRecord, Error> {
+        let found = self.find_record(volume).await;
+        if matches!(found, Ok(_) | Err(Error::WentBack { .. } | Error::NotRemembered(_) | Error::Damaged { .. })) {
+            self.publish_rewinds().await;
+        }
+        found?.ok_or(Error::NoVolume(volume))
+    }
+
+    /// The same, and nothing is written there.
+    async fn find_record(&self, volume: VolumeId) -> Result<Option<StoredRecord>, Error> {
         let before = self.memory.seen(volume);
         let found = self.look(vec![Read::Key(self.record_key(volume)), Read::Key(self.mark_key())]).await?;
         self.on_mark(value_of(&found[1]))?;
-        let taken = self.take(volume, before.as_ref(), value_of(&found[0]));
-        self.publish_rewinds().await;
-        taken?.ok_or(Error::NoVolume(volume))
+        self.take(volume, before.as_ref(), value_of(&found[0]))
     }
 
     // --- a coordinator that went back (C6) ---
@@ -674,7 +688,7 @@ impl Coordinator {
             then: std::iter::once(put).chain(audit.map(|audit| self.put_audit(audit))).collect(),
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
-        self.change_record(volume, transaction, to, leaves_by).await
+        self.change_record(volume, transaction, from, to, leaves_by).await
     }
 
     /// C6: a node that has not heard that the coordinator went back changes nothing.
@@ -688,11 +702,20 @@ impl Coordinator {
         &self,
         volume: VolumeId,
         transaction: Transaction,
+        from: Option<&StoredRecord>,
         to: &StoredRecord,
         leaves_by: Option<Instant>,
     ) -> Result<Outcome<StoredRecord>, Error> {
         let before = self.memory.seen(volume);
-        match self.ask_by(transaction, leaves_by).await? {
+        let asked = tokio::select! {
+            biased;
+            asked = self.ask_by(transaction, leaves_by) => asked?,
+            // Its answer is lost, or slow; what it was to be compared with is gone, so it is decided.
+            found = self.await_decided(volume, from) => {
+                return Ok(if found == *to { Outcome::Won } else { Outcome::Lost(found) });
+            }
+        };
+        match asked {
             Asked::Changed => self.won(volume, to),
             Asked::Found(answer) => {
                 self.on_mark(value_of(&answer.found[1]))?;
@@ -700,6 +723,23 @@ impl Coordinator {
                 found.map(Outcome::Lost).ok_or(Error::NoVolume(volume))
             }
             Asked::Unknown(why) => Ok(Outcome::Unknown(why)),
+        }
+    }
+
+    /// The record, once it is another one than what a change compares with, which has had no answer for [`ANSWER_AWAITED`]. Never ends
+    /// where it stays as it was: the change may still take effect.
+    async fn await_decided(&self, volume: VolumeId, from: Option<&StoredRecord>) -> StoredRecord {
+        tokio::time::sleep(ANSWER_AWAITED).await;
+        let mut pause = LOOK_PAUSE;
+        loop {
+            // What does not answer soon may be the way there; who asks again has another connection.
+            match tokio::time::timeout(LOOK_MAX, self.find_record(volume)).await {
+                Ok(Ok(Some(found))) if Some(&found) != from => return found,
+                Ok(_) => {}
+                // All of it may be slow: it is not asked ever more.
+                Err(_) => pause *= 2,
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -773,7 +813,8 @@ impl Coordinator {
             .collect(),
             otherwise: vec![Read::Key(key), Read::Key(self.mark_key())],
         };
-        self.change_record(volume, transaction, &gone, None).await
+        let from = StoredRecord::Record(record.clone());
+        self.change_record(volume, transaction, Some(&from), &gone, None).await
     }
 
     /// What is asked of a volume.

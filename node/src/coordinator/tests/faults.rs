@@ -26,6 +26,8 @@ enum Mode {
     Pass,
     /// The member answers, and nobody hears it.
     DropAnswer,
+    /// The member answers, and nobody hears it; the connection stays.
+    HoldAnswer,
     /// The member never hears the question.
     DropQuestion,
 }
@@ -74,6 +76,9 @@ async fn pass(client: TcpStream, member: String, mode: u8) -> std::io::Result<()
         }
     };
     let to_client = async {
+        if mode == Mode::HoldAnswer as u8 {
+            std::future::pending::<()>().await;
+        }
         if mode == Mode::DropAnswer as u8 {
             // Its first byte says that the member has carried it out.
             member_reads.readable().await?;
@@ -136,6 +141,32 @@ fn a_lost_answer_is_unknown_and_a_read_decides() {
         proxy.set(Mode::Pass);
         assert_eq!(node.record(VM1).await.unwrap(), kept(2, 2));
         assert_eq!(node.commit(VM1, &kept(2, 2), &kept(3, 3), None, None).await.unwrap(), Outcome::Won);
+    });
+}
+
+/// The member that was asked has carried it out and says nothing, as one does to which nothing of its leader arrives: another one tells.
+#[test]
+fn a_change_whose_answer_does_not_come_is_found_at_another_member() {
+    let mut stand = Stand::etcd("held-answers", 3);
+    let members = real(&mut stand).endpoints();
+    let proxy = Proxy::before(&members[0]);
+    let endpoints = [proxy.address.clone(), members[1].clone(), members[2].clone()];
+    let config = EtcdConfig { answer_timeout: Duration::from_secs(3_600), ..etcd(&endpoints) };
+    // Each asks the member behind the proxy first: nobody was slow to it yet.
+    let fresh = || coordinator(Store::Etcd(Etcd::new(&config).unwrap()), &stand.state("a"));
+    let first = stand.joined("a");
+    block_on(async {
+        make(&first, &definition("vm1", VM1), &kept(1, 1)).await;
+        proxy.set(Mode::HoldAnswer);
+        let patience = Duration::from_secs(120);
+        let (changes, reads) = (fresh(), fresh());
+        let changed = tokio::time::timeout(patience, changes.commit(VM1, &kept(1, 1), &kept(2, 2), None, None)).await;
+        assert_eq!(changed.expect("it is found at another one").unwrap(), Outcome::Won);
+        let read = tokio::time::timeout(patience, reads.record(VM1)).await;
+        assert_eq!(read.expect("another one is asked as well").unwrap(), kept(2, 2));
+        // Who was slow is not asked first again: what has left for it alone would have no answer, and is decided by nobody.
+        let changed = tokio::time::timeout(patience, changes.note(&audit(1, None))).await;
+        assert_eq!(changed.expect("another one is asked first").unwrap(), Outcome::Won);
     });
 }
 
