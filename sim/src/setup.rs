@@ -144,6 +144,8 @@ pub struct Setup {
     pub hang_up: u32,
     pub control: u32,
     pub think_micros_max: u64,
+    /// The operator holds the backing for so long, from the beginning on; 0: only now and then.
+    pub hold: Duration,
     pub tier_micros_max: u64,
     pub backing_micros_max: u64,
     /// Until no write of an earlier process can land in the backing any more.
@@ -208,6 +210,7 @@ impl Setup {
             cold: 0,
             hang_up: 0,
             control: 0,
+            hold: Duration(0),
             think_micros_max: 50,
             tier_micros_max: 100,
             backing_micros_max: 5_000,

@@ -3,12 +3,13 @@
 
 use forebay_core::format::TierKind;
 use forebay_core::status::Policy;
+use forebay_core::types::{BLOCK_BYTES, Duration};
 use forebay_core::volume::Rules;
 use forebay_sim::digest::recorded;
 use forebay_sim::mutants::is_caught;
 use forebay_sim::random::Random;
 use forebay_sim::run::{attempt, exhaustive_with, seeded};
-use forebay_sim::setup::Setup;
+use forebay_sim::setup::{Setup, Step};
 use forebay_sim::situations::{
     backing_ahead_of_tier, forgetful_flash, journaled, reading_what_is_under_way, rotting_at_rest, rotting_heads,
     rotting_memory, rotting_sectors, rotting_under_edges, sectors_ahead_of_tier, tails_cut_off,
@@ -153,6 +154,30 @@ fn a_planted_bug_that_breaks_no_promise_changes_the_digest() {
 
 /// Of one node, in `cargo xtask verify`.
 const SEEDS_OF_THE_GATE: u64 = 900;
+
+/// An operator who holds the backing for a week while a client writes: no write finds room in the log any more.
+fn held_for_a_week(seed: u64) -> (Setup, Random) {
+    let mut setup = Setup::quiet(TierKind::Memory, 160);
+    setup.hold = Duration::from_secs(7 * 86_400);
+    let round = |round: u64| {
+        let block = |block: u64| block * BLOCK_BYTES;
+        [
+            Step::Write { offset: block(8 * (round % 16)), length: 8 * BLOCK_BYTES as u32, fua: false },
+            Step::Flush,
+            Step::Zero { offset: block(round % 16), length: BLOCK_BYTES, hole: true, fua: false },
+            Step::Flush,
+        ]
+    };
+    setup.script = Some((0..600).flat_map(round).collect());
+    (setup.think_micros_max, setup.check) = (50_000, 0);
+    (setup, Random::new(seed))
+}
+
+#[test]
+fn hold_however_full() {
+    let planted = Rules { hold_however_full: true, ..Rules::default() };
+    is_caught("hold_however_full", planted, 0..3, held_for_a_week);
+}
 
 /// An operator who holds the backing while clients write.
 fn held_often() -> Setup {

@@ -364,7 +364,11 @@ impl Volume {
     /// A hold ends by its time, or when clients would have to wait for its end: before destage is looked at, which goes on by it.
     pub(super) fn expire_hold(&mut self) {
         let Hold::Until(until) = self.control.hold else { return };
-        let end = if self.now >= until { Some(HoldEnd::Time) } else { self.hold_is_in_the_way() };
+        let end = match self.now >= until {
+            true => Some(HoldEnd::Time),
+            false if planted!(self, hold_however_full) => None,
+            false => self.hold_is_in_the_way(),
+        };
         if let Some(end) = end {
             self.control.hold = Hold::Ended(end);
         }
@@ -388,7 +392,8 @@ impl Volume {
 
     /// When a hold ends because a write has waited too long for room.
     pub(super) fn hold_gives_room_at(&self) -> Option<Instant> {
-        self.without_room_until(HOLD_WAIT_MAX).filter(|_| self.control.is_held())
+        let ends = self.control.is_held() && !planted!(self, hold_however_full);
+        self.without_room_until(HOLD_WAIT_MAX).filter(|_| ends)
     }
 
     /// A request waits for the backing, or there are too few copies to leave anything to the log.

@@ -158,6 +158,8 @@ rules! {
     holds_without_end,
     /// Liveness: a hold lasts although no trim finds a place any more.
     hold_forgets_ranges,
+    /// Liveness: a hold lasts although the log is full and writes wait for room.
+    hold_however_full,
     /// Liveness: pins stay after the proof.
     never_end_pins,
     /// What a request waited for room is no part of its time.

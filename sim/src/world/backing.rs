@@ -129,6 +129,7 @@ impl World {
     pub(super) fn backing_error(&mut self, error: u32) -> Option<IoError> {
         if self.fault(self.setup.faults.backing_gone) {
             self.backing_gone_until = self.now + Duration::from_millis(self.random.range(10, 120_000));
+            self.note_trouble_until(self.backing_gone_until);
         }
         if self.backing_gone_until > self.now && self.faults_on() {
             self.coverage.see("backing gone");

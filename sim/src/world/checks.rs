@@ -24,6 +24,7 @@ impl World {
                 self.check_extents();
             }
         }
+        self.check_waits();
         if self.cluster.is_some() {
             self.inspect_cluster();
         }

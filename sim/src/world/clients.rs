@@ -391,6 +391,7 @@ impl World {
 
     /// What waited for the backing's lock does not count.
     fn note_wait(&mut self, since: Instant) {
+        self.check_wait(since);
         if self.node.backing_ready {
             self.wait_max = self.wait_max.max(self.now - since.max(self.node.ready_since));
         }

@@ -133,8 +133,10 @@ impl World {
         if self.fault(stall) {
             wait = Duration::from_millis(self.random.range(100, 60_000));
             self.coverage.see(if backing { "backing stalled" } else { "tier stalled" });
+            self.note_trouble_until(self.now + wait);
         }
         if error.is_some() {
+            self.note_trouble_until(self.now + wait);
             self.errors_injected = true;
             if !backing {
                 self.node.tier_errors += 1;

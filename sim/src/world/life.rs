@@ -40,7 +40,7 @@ impl World {
         self.open_volume(superblock, fresh);
         let wait = self.micros(self.setup.ready_micros_max);
         self.schedule(wait, Due::BackingReady);
-        if self.setup.control > 0 {
+        if self.setup.control > 0 || self.setup.hold > Duration(0) {
             let wait = self.micros(100_000);
             self.schedule(wait, Due::Operator);
         }

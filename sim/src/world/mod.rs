@@ -47,6 +47,7 @@ mod stages;
 mod stats;
 mod terms;
 mod tier;
+mod waits;
 
 use crate::cluster::{ClusterSetup, Planned};
 use crate::coverage::Coverage;
@@ -204,6 +205,8 @@ pub struct Report {
     pub pause_max: Duration,
     /// Longest time that one request waited for frames, or for its answer, while the backing was there.
     pub wait_max: Duration,
+    /// Longest time that a request waited though no fault was under way.
+    pub possible_wait_max: Duration,
 }
 
 /// Clients, nodes, links and devices, and all that happens between them in one seed.
@@ -280,6 +283,10 @@ pub struct World {
     pause_max: Duration,
     /// Longest time that one request waited for frames, or for its answer, while the backing was there.
     wait_max: Duration,
+    /// No fault has been under way since, or will be from then on.
+    possible_since: Instant,
+    /// Longest time that a request waited though no fault was under way.
+    possible_wait_max: Duration,
     coverage: Coverage,
 }
 
@@ -345,6 +352,8 @@ impl World {
             progress: Instant(1_000_000_000),
             pause_max: Duration(0),
             wait_max: Duration(0),
+            possible_since: Instant(0),
+            possible_wait_max: Duration(0),
             coverage: Coverage::default(),
             setup,
         };
@@ -379,6 +388,7 @@ impl World {
             elapsed: self.now - start,
             pause_max: self.pause_max,
             wait_max: self.wait_max,
+            possible_wait_max: self.possible_wait_max,
         }
     }
 

@@ -7,6 +7,9 @@ impl World {
         if self.stage != Stage::Work {
             return;
         }
+        if self.setup.hold > Duration(0) {
+            return self.hold_from_now_on();
+        }
         let wait = self.micros(400_000);
         self.schedule(wait, Due::Operator);
         if !self.node.serving || self.node.stopping || self.audit.is_some() || !self.random.chance(self.setup.control) {
@@ -31,6 +34,14 @@ impl World {
         if self.setup.journal_blocks > 0 && self.now.0.is_multiple_of(2) {
             let modes = [DestageMode::Ordered, DestageMode::Journaled, DestageMode::Auto];
             self.command(Control::SetDestage(modes[(self.now.0 / 2 % 3) as usize]));
+        }
+    }
+
+    /// Once, as soon as that is possible.
+    fn hold_from_now_on(&mut self) {
+        match self.node.serving && self.node.backing_ready {
+            true => self.command(Control::Hold(self.setup.hold)),
+            false => self.schedule(Duration::from_millis(10), Due::Operator),
         }
     }
 
