@@ -204,6 +204,9 @@ pub struct NodeReport {
     /// Where the dashboard is; none: it is not served over TCP.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub page: Option<String>,
+    /// Why the address that its config gives the dashboard is not listened on yet; it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub no_page: Option<String>,
     /// How many volumes it knows: its own and the cluster's.
     pub volumes: u32,
     /// What in the cluster's coordinator is not used here, with why.
@@ -344,6 +347,7 @@ pub fn example_node() -> NodeReport {
         placement: crate::placement::example(),
         nbd: vec!["unix:/n".into()],
         page: None,
+        no_page: Some("another process has its address".into()),
         volumes: 1,
         not_used: vec![NotUsed { key: "/forebay/lab/node/x".into(), why: "it is damaged".into() }],
         coordinator: vec![CoordinatorTrouble { code: "etcd-no-space".into(), text: "it takes no writes".into() }],

@@ -250,6 +250,9 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     for address in &node.nbd {
         println!("nbd      {address}");
     }
+    if let Some(why) = &node.no_page {
+        println!("page     none: {why}");
+    }
     println!("volumes  {}", node.volumes);
     for CoordinatorTrouble { code, text } in &node.coordinator {
         println!("warning  {code}: {text}");

@@ -17,6 +17,7 @@ mod places;
 mod plan;
 mod recordings;
 mod tier_change;
+mod unserved;
 
 use crate::allowed::{Allowed, NamedBy};
 use crate::cluster::control::Cluster;
@@ -112,6 +113,8 @@ impl Running {
 enum Absence {
     /// It could not be opened.
     Failed(String),
+    /// Its record cannot be read, so nobody knows what it has: what stands for the record in the list lends nothing to anybody.
+    Unreadable(String),
     /// Its tier may not be used yet: why, and what ends the wait for good.
     Waiting(String, Arc<AtomicBool>),
 }
@@ -119,7 +122,7 @@ enum Absence {
 impl Absence {
     fn why(&self) -> &str {
         match self {
-            Absence::Failed(why) | Absence::Waiting(why, _) => why,
+            Absence::Failed(why) | Absence::Unreadable(why) | Absence::Waiting(why, _) => why,
         }
     }
 }
@@ -146,7 +149,7 @@ impl Entry {
         match &self.absence {
             None => self.running.is_some(),
             Some(Absence::Waiting(..)) => true,
-            Some(Absence::Failed(_)) => false,
+            Some(Absence::Failed(_) | Absence::Unreadable(_)) => false,
         }
     }
 }
@@ -181,6 +184,18 @@ pub struct Shards {
     pub acceptor: AcceptorHandle,
 }
 
+/// Where the dashboard is.
+#[derive(Clone, Debug, Default)]
+pub enum Page {
+    /// It is not served over TCP, as was asked for.
+    #[default]
+    Nowhere,
+    /// It is to be had at this URL.
+    At(String),
+    /// Its address cannot be had yet: why, and that it is tried again.
+    Missing(String),
+}
+
 /// See the module's text.
 pub struct Node {
     store: Store,
@@ -192,8 +207,7 @@ pub struct Node {
     started: std::time::Instant,
     shm_size: Option<u64>,
     nbd: Vec<String>,
-    /// Where the dashboard is.
-    page: OnceLock<String>,
+    page: Mutex<Page>,
     memory_bytes_besides: u64,
     allowed: Arc<Allowed>,
     keys: Arc<AtomicU64>,
@@ -209,9 +223,9 @@ pub struct Node {
 }
 
 impl Node {
-    /// Makes known where the dashboard is; once.
-    pub fn set_page(&self, page: String) {
-        assert!(self.page.set(page).is_ok(), "the page is made known once");
+    /// Makes known where the dashboard is, or why it is not there.
+    pub fn set_page(&self, page: Page) {
+        *self.page.lock().expect("nobody panics while holding it") = page;
     }
 
     /// A node without volumes. `memory_bytes_besides`: bound on memory that is not of volumes.
@@ -235,7 +249,7 @@ impl Node {
             started: std::time::Instant::now(),
             shm_size,
             nbd,
-            page: OnceLock::new(),
+            page: Mutex::default(),
             memory_bytes_besides,
             allowed,
             keys: Arc::default(),
@@ -584,7 +598,7 @@ impl Node {
         }
         let (phase, problem) = match &absence {
             Some(Absence::Waiting(why, _)) => (VolumePhase::Waiting, why.as_str()),
-            Some(Absence::Failed(why)) => (VolumePhase::Failed, why.as_str()),
+            Some(Absence::Failed(why) | Absence::Unreadable(why)) => (VolumePhase::Failed, why.as_str()),
             None => (VolumePhase::Failed, "its data-path thread has ended; see the daemon's messages"),
         };
         Ok((crate::status::volume_absent(&facts, &record, phase, problem), None))
@@ -625,6 +639,11 @@ impl Node {
 
     /// What is told of this node and its daemon.
     pub fn node_report(&self) -> NodeReport {
+        let (page, no_page) = match self.page.lock().expect("nobody panics while holding it").clone() {
+            Page::Nowhere => (None, None),
+            Page::At(url) => (Some(url), None),
+            Page::Missing(why) => (None, Some(why)),
+        };
         NodeReport {
             name: self.telemetry.name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -640,7 +659,8 @@ impl Node {
             doctor: self.doctor.summary(),
             placement: self.placement.report(),
             nbd: self.nbd.clone(),
-            page: self.page.get().cloned(),
+            page,
+            no_page,
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
             not_used: self.cluster().map(|cluster| cluster.not_used()).unwrap_or_default(),
             coordinator: self.cluster().map(|cluster| cluster.coordinator_trouble()).unwrap_or_default(),
@@ -783,12 +803,7 @@ impl Node {
         if let Some(cluster) = self.cluster() {
             stopped.incomplete.extend(cluster.leave(drain).await);
         }
-        for entry in self.entries().iter() {
-            if let Some(Absence::Waiting(why, cancelled)) = &entry.absence {
-                cancelled.store(true, Ordering::Relaxed);
-                stopped.incomplete.push(format!("{}: it was still {why}", entry.facts.name));
-            }
-        }
+        stopped.incomplete.extend(self.incomplete_of_unserved().await);
         for stop in stops {
             match stop.await {
                 Ok(Left::Nothing) => {}

@@ -46,7 +46,7 @@ pub use first_steps::{FirstSteps, also_left};
 use making::wipe_fixed_blocks;
 pub use making::{is_all_zeros, is_own_place, make_tier};
 use reconcile::reconcile;
-pub use reconcile::record_of;
+pub use reconcile::{record_of, stand_in};
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 pub const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);

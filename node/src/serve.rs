@@ -11,7 +11,7 @@ use crate::datapath::directory::Directory;
 use crate::datapath::shard;
 use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::log;
-use crate::node::{Node, Shards, Stopped};
+use crate::node::{Node, Page, Shards, Stopped};
 use crate::placement::Placement;
 use crate::seconds::Seconds;
 use crate::telemetry::Telemetry;
@@ -118,12 +118,13 @@ async fn serve(config: Config) -> Result<bool> {
         let lent = Lent { shard, acceptor, placement, keys, directory, allowed };
         join(&node, Cluster::start(&config, cluster, &store, lent), &mut signals).await?;
     }
-    let page = Page { node: node.clone(), tokens, listed: config.listen.http_tls.as_ref().map(listed), tls: http_tls };
+    let page =
+        HttpPage { node: node.clone(), tokens, listed: config.listen.http_tls.as_ref().map(listed), tls: http_tls };
     let at = http.at();
     match http {
         HttpPlace::Nowhere => {}
         HttpPlace::Here(address, listener) => page.open(address, listener),
-        HttpPlace::Occupied(address) => drop(tokio::spawn(page.open_later(address))),
+        HttpPlace::Occupied(address, why) => drop(tokio::spawn(page.open_later(address, why))),
     }
 
     open_volumes_unless_stopped(&node, &store, &config, &mut signals).await?;
@@ -438,8 +439,8 @@ fn bind_api(config: &Config, state: &Path) -> Result<(PathBuf, UnixListener)> {
 enum HttpPlace {
     Nowhere,
     Here(SocketAddr, TcpListener),
-    /// The address cannot be had: here as soon as it can.
-    Occupied(SocketAddr),
+    /// The address cannot be had, and why: here as soon as it can.
+    Occupied(SocketAddr, std::io::Error),
 }
 
 /// Where a browser finds the page, or will find it.
@@ -455,7 +456,7 @@ impl HttpPlace {
         match self {
             HttpPlace::Nowhere => PageAt::Nowhere,
             HttpPlace::Here(address, _) => PageAt::Here(*address),
-            HttpPlace::Occupied(address) => PageAt::Later(*address),
+            HttpPlace::Occupied(address, _) => PageAt::Later(*address),
         }
     }
 }
@@ -494,7 +495,7 @@ fn bind_http(config: &Config) -> Result<HttpPlace> {
                  {} s. End the process that listens there, bring the interface up, or choose another address in [listen] http",
                 HTTP_RETRY.as_secs()
             );
-            Ok(HttpPlace::Occupied(address))
+            Ok(HttpPlace::Occupied(address, error))
         }
         Err(error) if asked => Err(error)
             .with_context(|| format!("cannot listen for HTTP on {address}; choose another with --http, or off")),
@@ -506,24 +507,31 @@ fn bind_http(config: &Config) -> Result<HttpPlace> {
 }
 
 /// What answers on the address for HTTP.
-struct Page {
+struct HttpPage {
     node: Arc<Node>,
     tokens: Tokens,
     listed: Option<Listed>,
     tls: Option<TlsAcceptor>,
 }
 
-impl Page {
+impl HttpPage {
     fn open(self, address: SocketAddr, listener: TcpListener) {
-        let Page { node, tokens, listed, tls } = self;
-        node.set_page(page_url(address, listed.is_some()));
+        let HttpPage { node, tokens, listed, tls } = self;
+        node.set_page(Page::At(page_url(address, listed.is_some())));
         let remote = http::router(node, tokens, Some(Listening { at: address, tls: listed }));
         tokio::spawn(serve_tcp(listener, tls, remote));
     }
 
     /// Opens it when the address can be had. Only what is said changes with the reason.
-    async fn open_later(self, address: SocketAddr) {
-        let mut told = std::io::ErrorKind::AddrInUse;
+    async fn open_later(self, address: SocketAddr, why: std::io::Error) {
+        let missing = |why: &std::io::Error| {
+            Page::Missing(format!(
+                "cannot listen for HTTP on {address}: {why}; it is tried again every {} s",
+                HTTP_RETRY.as_secs()
+            ))
+        };
+        let mut told = why.kind();
+        self.node.set_page(missing(&why));
         loop {
             tokio::time::sleep(HTTP_RETRY).await;
             match listen_http(address) {
@@ -534,6 +542,7 @@ impl Page {
                 }
                 Err(error) if error.kind() != told => {
                     told = error.kind();
+                    self.node.set_page(missing(&error));
                     log::say!(Error, "still cannot listen for HTTP on {address}: {error}; trying again");
                 }
                 Err(_) => {}

@@ -2,7 +2,7 @@
 //! others from being served, and is told.
 
 use forebay_tests::curl::free_address;
-use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command};
+use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command, wait_within};
 use forebay_tests::nbd::{Address, Client, Target};
 use serde_json::Value;
 use std::fs::File;
@@ -92,10 +92,22 @@ impl Site {
 
     #[track_caller]
     fn stop(&mut self) {
+        assert!(self.end(), "{}", self.output());
+    }
+
+    /// Stops the daemon: whether it says that every image is complete.
+    #[track_caller]
+    fn end(&mut self) -> bool {
         let mut child = self.child.take().expect("it runs");
         // SAFETY: kill takes two integers; the child has not been waited for, so the id is still its own.
         unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-        assert!(child.wait().unwrap().success(), "{}", self.output());
+        wait_within(&mut child, MINUTE).expect("it ends, whatever does not answer").success()
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
@@ -190,14 +202,109 @@ fn an_http_address_that_is_taken_leaves_the_volumes_served_and_is_had_later() {
     let said = site.output();
     assert!(said.contains(&format!("cannot listen for HTTP on {address}: Address already in use")), "{said}");
     assert!(said.contains(&format!("page     none while {address} cannot be had")), "{said}");
-    assert!(site.told(&["status"])["page"].is_null());
+    let state = site.told(&["status"]);
+    let why = format!("cannot listen for HTTP on {address}: Address already in use");
+    assert!(state["page"].is_null() && state["no_page"].as_str().unwrap().contains(&why), "{state:#}");
+    let shown = site.run(&["status"], &[]).expect_success().stdout;
+    assert!(shown.contains(&format!("page     none: {why}")) && shown.contains("tried again"), "{shown}");
     drop(taken);
     let page = format!("http://{address}/");
     site.until("HTTP is served", |site| site.told(&["status"])["page"] == page.as_str());
+    let state = site.told(&["status"]);
+    assert!(state["no_page"].is_null(), "the reason has outlasted its cause: {state:#}");
     let mut stream = TcpStream::connect(&address).unwrap();
     write!(stream, "GET /v1/volumes HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"), "{answer}");
     site.stop();
+}
+
+#[test]
+fn a_volume_whose_record_cannot_be_read_is_shown_and_counted_and_keeps_what_it_has() {
+    let mut site = Site::new("config-record");
+    for name in ["first", "second", "third"] {
+        site.make_image(name);
+    }
+    // The last one is in the state folder alone.
+    let config = ["first", "second"].map(|name| site.volume(name, "")).concat();
+    site.start("off", &config);
+    let image = site.path("third.img");
+    site.run(&["volume", "create", "third", "--tier-size", "8M", "--backing", &image], &[]).expect_success();
+    let before = site.told(&["volume", "list"]);
+    assert!(site.serves("first") && site.serves("third"));
+    site.kill();
+
+    let place = |what: String| site.folder.join(&what);
+    let torn = ["first", "third"]
+        .map(|name| (place(format!("state/volumes/{name}.toml")), place(format!("state/tiers/{name}.tier"))));
+    let texts = torn.each_ref().map(|(record, _)| std::fs::read(record).unwrap());
+    let tiers = torn.each_ref().map(|(_, tier)| std::fs::read(tier).unwrap());
+    for (record, _) in &torn {
+        std::fs::write(record, "torn").unwrap();
+    }
+    site.start("off", &config);
+    assert!(site.serves("second") && !site.serves("first") && !site.serves(""), "{}", site.output());
+    let list = site.told(&["volume", "list"]);
+    assert_eq!(phases(&list), [("first", "failed"), ("second", "serving"), ("third", "failed")]);
+    for (at, name) in [(0, "first"), (2, "third")] {
+        let problem = list[at]["problem"].as_str().unwrap();
+        assert!(problem.contains(&format!("{name}.toml")), "{problem}");
+        for more in [&[][..], &["--discard-dirty"]] {
+            let refused = site.run(&["volume", "delete", name], more).expect_failure().text();
+            assert!(refused.contains("nothing of it is removed"), "{refused}");
+        }
+        let create = ["volume", "create", name, "--tier-size", "8M", "--backing", &image];
+        let refused = site.run(&create, &[]).expect_failure().text();
+        assert!(refused.contains("has that name already"), "{refused}");
+    }
+    assert!(!site.end(), "writes in their tiers are counted: {}", site.output());
+    for name in ["first", "third"] {
+        assert!(site.output().contains(&format!("{name}: its record cannot be read")), "{}", site.output());
+    }
+    assert!(!site.output().contains("every image is complete"), "{}", site.output());
+
+    for (((record, tier), text), held) in torn.iter().zip(texts).zip(tiers) {
+        assert!(std::fs::read(tier).unwrap() == held, "the tier is as it was left");
+        assert_eq!(std::fs::read(record).unwrap(), b"torn");
+        std::fs::write(record, text).unwrap();
+    }
+    site.start("off", &config);
+    let list = site.told(&["volume", "list"]);
+    for at in 0..3 {
+        assert_eq!((&list[at]["volume"], &list[at]["phase"]), (&before[at]["volume"], &"serving".into()));
+    }
+    site.stop();
+    assert_eq!(std::fs::read(site.path("first.img")).unwrap()[..4096], [7; 4096]);
+    assert_eq!(std::fs::read(site.path("third.img")).unwrap()[..4096], [7; 4096]);
+}
+
+#[test]
+fn an_image_is_not_told_as_complete_whose_volume_could_not_be_opened_and_has_writes() {
+    let mut site = Site::new("config-incomplete");
+    for name in ["first", "second"] {
+        site.make_image(name);
+    }
+    let config = ["first", "second"].map(|name| site.volume(name, "")).concat();
+    site.start("off", &config);
+    assert!(site.serves("first"));
+    site.kill();
+    let image = site.path("first.img");
+    std::fs::rename(&image, site.path("aside")).unwrap();
+    site.start("off", &config);
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed"), ("second", "serving")]);
+    assert!(!site.end(), "{}", site.output());
+    let said = site.output();
+    assert!(said.contains("first: it could not be opened, and its tier may hold writes"), "{said}");
+    assert!(!said.contains("every image is complete") && !said.contains("second: "), "{said}");
+
+    // Once its tier was left empty nothing is missing in its image, wherever that is.
+    std::fs::rename(site.path("aside"), &image).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"));
+    site.stop();
+    std::fs::rename(&image, site.path("aside")).unwrap();
+    site.start("off", &config);
+    site.stop();
+    assert!(site.output().contains("every image is complete"), "{}", site.output());
 }

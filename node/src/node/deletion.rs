@@ -43,6 +43,7 @@ impl Node {
         if self.forget_without_record(name) {
             return Ok(());
         }
+        self.refuse_unreadable(name)?;
         let (record, running) = {
             let entries = self.entries();
             let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };

@@ -1,18 +1,41 @@
 //! Volumes that could not be opened: they stay in the list with the reason, so that whoever looks finds it.
 
-use super::{Absence, Entry, Node, blocking, markers::MarkerFile};
+use super::{Absence, Answer, Entry, Node, blocking, failure, markers::MarkerFile};
 use crate::facts::VolumeFacts;
-use crate::failure::Failure;
+use crate::failure::{Failure, FailureKind};
 use crate::log;
 use crate::open::{self, FirstSteps, also_left};
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
 
 impl Node {
-    /// A recorded volume that cannot be opened stays in the list with its reason.
+    /// A recorded volume that cannot be opened stays in the list with its reason, also where its record cannot be read.
     pub(super) fn note_failed(&self, name: &str, problem: &str) {
-        let Ok(Some(record)) = self.store.load(name) else { return };
-        self.show_failed(record, problem);
+        match self.store.load(name) {
+            Ok(Some(record)) => self.show_failed(record, Absence::Failed(problem.to_owned())),
+            Ok(None) => {}
+            Err(_) => self.show_unreadable(name, problem),
+        }
+    }
+
+    /// A volume whose record is there and cannot be read may have served, and have writes in its tier. Where it is in the list already that
+    /// goes on to say what it has.
+    fn show_unreadable(&self, name: &str, problem: &str) {
+        let known = self.entries().iter().find(|entry| entry.facts.name == name).map(|entry| entry.record.clone());
+        let record = known.map_or_else(|| open::stand_in(name), Ok);
+        match record {
+            Ok(record) => self.show_failed(record, Absence::Unreadable(problem.to_owned())),
+            Err(error) => log::say!(Error, about(name), "volume {name} is not in the list of volumes: {error:#}"),
+        }
+    }
+
+    /// Refuses to touch anything of a volume whose record could not be read: nobody knows what of it is the volume's.
+    pub(super) fn refuse_unreadable(&self, name: &str) -> Answer<()> {
+        let entries = self.entries();
+        let absence = entries.iter().find(|entry| entry.facts.name == name).and_then(|entry| entry.absence.as_ref());
+        let Some(Absence::Unreadable(why)) = absence else { return Ok(()) };
+        let cure = "Repair that file and restart the daemon; or put it aside, and what it names is nobody's";
+        failure(FailureKind::Conflict, format!("volume {name}: {why}; nothing of it is removed. {cure}"))
     }
 
     /// One that a config file names is in the list in any case: it may have no record, which a volume gets when its backing is there.
@@ -34,12 +57,12 @@ impl Node {
         let record =
             self.store.load(name).and_then(|recorded| recorded.map_or_else(|| open::record_of(&self.store, spec), Ok));
         match record {
-            Ok(record) => self.show_failed(record, problem),
+            Ok(record) => self.show_failed(record, Absence::Failed(problem.to_owned())),
             Err(error) => log::say!(Error, about(name), "volume {name} is not in the list of volumes: {error:#}"),
         }
     }
 
-    fn show_failed(&self, record: Record, problem: &str) {
+    fn show_failed(&self, record: Record, absence: Absence) {
         let facts = VolumeFacts {
             name: record.name.clone(),
             volume: record.volume.to_string(),
@@ -54,7 +77,7 @@ impl Node {
         };
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != record.name);
-        entries.push(Entry::absent(facts, record, Absence::Failed(problem.to_owned())));
+        entries.push(Entry::absent(facts, record, absence));
     }
 
     /// What is in the list of a volume that has never served: once it is made it goes on with the identity under which it was shown.

@@ -66,6 +66,27 @@ pub fn record_of(store: &Store, spec: &VolumeSpec) -> Result<Record> {
     new(store, None, spec, config::absolute_spec(&spec.backing))
 }
 
+/// What stands in the list for a record that cannot be read: of a volume that may have served, so nobody goes on with it.
+pub fn stand_in(name: &str) -> Result<Record> {
+    Ok(Record {
+        version: STORE_VERSION,
+        name: name.to_owned(),
+        volume: VolumeId::random()?,
+        backing: "unknown".to_owned(),
+        size_bytes: 0,
+        policy: Default::default(),
+        drain_max_s: 0,
+        volatile: false,
+        format_raw: false,
+        memory_bytes: 0,
+        destage: Default::default(),
+        journal_bytes: 0,
+        spare: None,
+        common: Common::default(),
+        tier: TierRecord { kind: TierName::default(), path: "unknown".into(), size_bytes: 0, made: true },
+    })
+}
+
 /// The record of a volume that is made now; `unmade` is what an earlier start has left that did not come to serve.
 fn new(store: &Store, unmade: Option<Record>, spec: &VolumeSpec, backing: String) -> Result<Record> {
     let kind = spec.tier.unwrap_or_default();
