@@ -20,6 +20,7 @@ pub mod faulty;
 pub mod foreign;
 pub mod judged;
 pub mod lock_look;
+mod made;
 pub mod nbd;
 pub mod reopening;
 pub mod slow;
@@ -35,10 +36,11 @@ use crate::memory::AlignedBuffer;
 use crate::stats::DeviceStats;
 use faulty::{DeviceOperation, Fate, FaultPlan, FaultyParameters};
 use forebay_core::types::{Duration, Instant, SECTOR_BYTES, Term, VOLUME_BYTES_MAX};
+pub use made::MadeImage;
+use made::create_sparse;
 use nbd::NbdClient;
 use nbd::uri::NbdUri;
 use slow::{SlowModel, SlowParameters};
-use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -314,6 +316,8 @@ pub struct Backing {
     device: Device,
     layers: Vec<Layer>,
     held: Held,
+    /// It was made when it was opened.
+    made: Option<MadeImage>,
     /// Counters; kept by [`crate::VolumeIo`].
     pub stats: DeviceStats,
 }
@@ -323,18 +327,29 @@ impl Backing {
     /// connected to within a deadline of 5 s, and has answered a flush, within one of 60 s.
     pub fn open(spec: &str, options: BackingOptions) -> Result<Backing, OpenError> {
         let BackingSpec { layers, target } = BackingSpec::parse(spec)?;
-        let device = match target {
-            Target::Path(path) => Device::File(Arc::new(open_file(&hold_or_make(&path, options)?, options)?)),
-            Target::Nbd(uri) => Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None },
+        let (device, made) = match target {
+            Target::Path(path) => {
+                let (held, made) = hold_or_make(&path, options)?;
+                let (file, made) = open_made(&held, made, options)?;
+                (Device::File(file), made)
+            }
+            Target::Nbd(uri) => (Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None }, None),
         };
-        Ok(Backing { spec: spec.to_owned(), device, layers, held: Held::Nothing, stats: DeviceStats::default() })
+        let (held, stats) = (Held::Nothing, DeviceStats::default());
+        Ok(Backing { spec: spec.to_owned(), device, layers, held, made, stats })
+    }
+
+    /// The file, if it was made when this was opened: for whoever takes it away again where its volume does not come to be.
+    pub fn take_made(&mut self) -> Option<MadeImage> {
+        self.made.take()
     }
 
     /// Of a regular file that is open already, used through the page cache; nothing is opened by its name.
     pub fn of_file(file: std::fs::File, path: &Path) -> io::Result<Backing> {
         let device = Device::File(Arc::new(DeviceFile::buffered(file, path, "it is being made")?));
         let spec = path.display().to_string();
-        Ok(Backing { spec, device, layers: Vec::new(), held: Held::Nothing, stats: DeviceStats::default() })
+        let (held, stats) = (Held::Nothing, DeviceStats::default());
+        Ok(Backing { spec, device, layers: Vec::new(), held, made: None, stats })
     }
 
     /// Tries to take the whole-file lock on the descriptor of the I/O. Once it is ours, no write of an earlier
@@ -482,7 +497,7 @@ impl Backing {
         let file = self.file()?.clone();
         let layers = BackingSpec::parse(&self.spec).ok()?.layers;
         let (spec, stats) = (self.spec.clone(), DeviceStats::default());
-        Some(Backing { spec, device: Device::File(file), layers, held: self.held, stats })
+        Some(Backing { spec, device: Device::File(file), layers, held: self.held, made: None, stats })
     }
 
     /// Whether writing is allowed: the lock of a single node or of an owner is ours, or (NBD) nothing has to be waited for.
@@ -651,10 +666,10 @@ impl Backing {
 }
 
 /// What a path leads to; where nothing is there and it may be made, it is made.
-fn hold_or_make(path: &Path, options: BackingOptions) -> Result<HeldFile, OpenError> {
+fn hold_or_make(path: &Path, options: BackingOptions) -> Result<(HeldFile, Option<MadeImage>), OpenError> {
     let failed = |attempted, error: io::Error| OpenError::File(FileError::failed(WHAT, path, attempted, error));
     if let Some(held) = HeldFile::found(path).map_err(|error| failed("look at", error))? {
-        return Ok(held);
+        return Ok((held, None));
     }
     let Some(size) = options.create else { return Err(OpenError::Missing { path: path.to_owned() }) };
     let (folder, name) = Folder::of(path).map_err(|error| match error.kind() {
@@ -664,8 +679,24 @@ fn hold_or_make(path: &Path, options: BackingOptions) -> Result<HeldFile, OpenEr
         }
         _ => failed("look at the folder of", error),
     })?;
-    create_sparse(&folder, &name, path, size)?;
-    folder.hold(&name, path).map_err(|error| failed("look at", error))
+    let made = create_sparse(&folder, &name, path, size)?;
+    match folder.hold(&name, path) {
+        Ok(held) => Ok((held, Some(made))),
+        Err(error) => made.take_back_after(failed("look at", error)),
+    }
+}
+
+/// Opens what is held; where it was made for this and cannot be opened it goes again.
+fn open_made(
+    held: &HeldFile,
+    made: Option<MadeImage>,
+    options: BackingOptions,
+) -> Result<(Arc<DeviceFile>, Option<MadeImage>), OpenError> {
+    match (open_file(held, options), made) {
+        (Ok(file), made) => Ok((Arc::new(file), made)),
+        (Err(error), Some(made)) => made.take_back_after(error),
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Opens what is held, whatever its path leads to by now.
@@ -727,20 +758,6 @@ fn open_nbd(uri: &NbdUri, options: BackingOptions) -> Result<NbdClient, OpenErro
     // covers it.
     nbd::handshake::flush(&connected).map_err(failed("flush"))?;
     Ok(NbdClient::new(uri.clone(), connected))
-}
-
-fn create_sparse(folder: &Folder, name: &OsStr, path: &Path, size: u64) -> Result<(), OpenError> {
-    if !(SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) || !size.is_multiple_of(SECTOR_BYTES) {
-        let reason = format!("it cannot be made with {size} bytes: a size is a multiple of 512 and at most 64 TiB");
-        return Err(OpenError::File(FileError::unusable(WHAT, path, reason)));
-    }
-    let failed = |error| OpenError::File(FileError::failed(WHAT, path, "create", error));
-    let file = folder.make_file(name, 0o600).map_err(failed)?;
-    let made = file.set_len(size).and_then(|()| file.sync_all()).and_then(|()| folder.sync());
-    made.map_err(|error| {
-        let _ = folder.remove(name);
-        failed(error)
-    })
 }
 
 /// A use by this host's kernel that would write behind our back; none where /proc and /sys show nothing.

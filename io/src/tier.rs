@@ -55,13 +55,17 @@ impl fmt::Display for TierError {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         match self {
             TierError::NoRoom { path, length, available, place } => {
-                write!(
-                    f,
-                    "cannot reserve {} MiB for the tier {}: the file system has room for {} MiB; ",
-                    mib(*length),
-                    path.display(),
-                    available >> 20
-                )?;
+                write!(f, "cannot reserve {} MiB for the tier {}: ", mib(*length), path.display())?;
+                if available >= length {
+                    write!(
+                        f,
+                        "its file system says that there is no room, although {} MiB were free: what is reserved for others, a limit of \
+                         a folder or room for its own records may be what is missing; ",
+                        available >> 20
+                    )?;
+                } else {
+                    write!(f, "the file system has room for {} MiB; ", available >> 20)?;
+                }
                 match place {
                     Place::Tmpfs => {
                         let mount = mount_point_of(path).unwrap_or_else(|| "MOUNT".into());
@@ -202,7 +206,15 @@ fn create_file_by(
     let locked = lock(&made.file, path, timeout).and_then(|()| made.hold(path).map(drop).map_err(failed("keep", path)));
     let filled = locked.and_then(|()| {
         reserve(&made.file, length).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC | libc::EDQUOT) => TierError::NoRoom { path: path.to_owned(), length, available, place },
+            Some(libc::ENOSPC) => TierError::NoRoom { path: path.to_owned(), length, available, place },
+            Some(libc::EDQUOT) => {
+                let reason = format!(
+                    "the quota there does not allow the daemon {} MiB more ({error}); raise it, or choose a smaller tier by \
+                     `--tier-size`, or another place by `--tier-path`",
+                    length.div_ceil(1 << 20)
+                );
+                unusable(path, reason)
+            }
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
                 let reason = format!(
                     "its file system does not reserve room for a file (fallocate: {error}), and without that an \
@@ -729,6 +741,18 @@ mod tests {
             "{told:?} of {before}"
         );
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_refusal_for_another_reason_than_free_room_does_not_name_free_room_as_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tier");
+        for (refusal, words) in [(libc::ENOSPC, "although"), (libc::EDQUOT, "the quota there")] {
+            let made = create_file_by(&path, 1 << 12, SECOND, |_, _| Err(io::Error::from_raw_os_error(refusal)));
+            let told = made.err().expect("it was refused").to_string();
+            assert!(told.contains(words) && !told.contains("has room for"), "{told}");
+            assert!(!path.exists());
+        }
     }
 
     #[test]

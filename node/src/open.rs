@@ -198,11 +198,13 @@ pub fn open(
         Some(backing) => backing,
         None => open_backing(&record, spec, first)?,
     };
+    steps.note_image(&mut backing);
     try_backing_lock(&mut backing, !first && record.tier.made)?;
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
     let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
     let marker = Marker::load(&marker_path)?;
+    steps.note_marker(&marker_path, marker.as_ref());
     let mut image = match backing.file() {
         Some(file) => Image::File(file.clone()),
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },

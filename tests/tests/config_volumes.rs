@@ -308,3 +308,40 @@ fn an_image_is_not_told_as_complete_whose_volume_could_not_be_opened_and_has_wri
     site.stop();
     assert!(site.output().contains("every image is complete"), "{}", site.output());
 }
+
+/// The tier of a volume that is not open may be on a disk that is not there now, and nothing locks it, or it may be damaged.
+#[test]
+fn a_volume_is_not_made_in_the_place_of_the_tier_of_one_that_is_not_open() {
+    let mut site = Site::new("config-place");
+    for name in ["first", "second", "third"] {
+        site.make_image(name);
+    }
+    let (tier, aside, image) = (site.path("a.tier"), site.path("aside"), site.path("second.img"));
+    let config = [site.volume("first", &format!("tier_path = \"{tier}\"")), site.volume("third", "")].concat();
+    let create = ["volume", "create", "second", "--tier-size", "8M", "--backing", &image, "--tier-path", &tier];
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.kill();
+    std::fs::rename(&tier, &aside).unwrap();
+    site.start("off", &config);
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed"), ("third", "serving")]);
+    let refused = site.run(&create, &[]).expect_failure().text();
+    assert!(refused.contains("volume first has it") && refused.contains("nothing was changed"), "{refused}");
+    assert!(!std::path::Path::new(&tier).exists());
+    assert!(!site.end(), "what it had acknowledged is nobody knows where: {}", site.output());
+
+    let mut damaged = std::fs::read(&aside).unwrap();
+    damaged[..4096].fill(0xff);
+    std::fs::write(&tier, &damaged).unwrap();
+    site.start("off", &config);
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed"), ("third", "serving")]);
+    let refused = site.run(&create, &[]).expect_failure().text();
+    assert!(refused.contains("nothing was changed") && std::fs::read(&tier).unwrap() == damaged, "{refused}");
+    assert!(!site.end());
+
+    // Back in its place, it goes on with what it holds.
+    std::fs::rename(&aside, &tier).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.stop();
+}

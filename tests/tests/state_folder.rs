@@ -6,7 +6,7 @@
 
 use forebay_tests::failing::{FailingFolder, Fault};
 use forebay_tests::harness::{Daemon, IoMode, Output, TempDir, Tier, VOLUME_NAME, Volume, skip};
-use forebay_tests::kernel::{Loop, no_fuse_or_loop};
+use forebay_tests::kernel::{Loop, Mounted, no_fuse_or_loop};
 use forebay_tests::locks::wait_for_late_writes;
 use forebay_tests::nbd::Client;
 use serde_json::Value;
@@ -338,13 +338,13 @@ fn creation() {
     );
 }
 
-/// What lies in the state folder and beside the image of the second volume, but for the image itself.
+/// What lies in the state folder of the second volume, and its image and what is beside that.
 fn left_of_second(scene: &Scene) -> Vec<String> {
     let state = scene.volume.state();
     let folders = [state.join("volumes"), state.join("tiers"), scene.folder.path().to_owned()];
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
     let names = entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name"));
-    names.filter(|name| name.starts_with(SECOND) && name != "second.img").collect()
+    names.filter(|name| name.starts_with(SECOND)).collect()
 }
 
 /// A volume that could not be made, at whichever call that was, is nowhere: it is not in the list, it does not come back with the next
@@ -360,7 +360,11 @@ fn a_creation_that_fails_leaves_nothing() {
         let hit = scene.failing.be_well();
         let when = format!("creation, call {at} fails ({hit:?})");
         match told {
-            Told::Done => drop(delete_second(&scene).expect_success()),
+            Told::Done => {
+                delete_second(&scene).expect_success();
+                // An image is its user's, once there was a volume.
+                std::fs::remove_file(scene.folder.join("second.img")).expect("it stays");
+            }
             Told::Failed(said) => {
                 failed += 1;
                 assert!(says(&said, "Input/output error"), "{when}: {said}");
@@ -377,6 +381,40 @@ fn a_creation_that_fails_leaves_nothing() {
     scene.kill();
     scene.start();
     assert_eq!(second(&scene), "absent");
+}
+
+/// The marker of a volume that left its image complete stands there again, as it stood, after each creation that fails.
+#[test]
+fn a_creation_that_fails_puts_back_the_marker_that_stood_there() {
+    let mut scene = Scene::new("state-create-marker", Tier::Flash);
+    scene.start();
+    create_second(&scene, &[]).expect_success();
+    let path = scene.folder.join("second.img.forebay");
+    let marker = || -> Option<Value> { serde_json::from_str(&std::fs::read_to_string(&path).ok()?).ok() };
+    let mut other = marker().expect("a volume that serves has a marker");
+    other["clean"] = Value::Bool(true);
+    delete_second(&scene).expect_success();
+    std::fs::write(&path, other.to_string()).expect("a file of our own");
+    let mut failed = 0;
+    for at in 1..=CALLS_MAX {
+        scene.failing.fail(Fault { at, beyond: false, error: libc::EIO });
+        let told = Told::of(&create_second(&scene, &[]));
+        let hit = scene.failing.be_well();
+        match told {
+            Told::Failed(said) => {
+                failed += 1;
+                assert_eq!(marker().as_ref(), Some(&other), "call {at} fails ({hit:?}): {said}");
+            }
+            Told::Done => {
+                delete_second(&scene).expect_success();
+                std::fs::write(&path, other.to_string()).expect("a file of our own");
+            }
+        }
+        if hit.is_none() {
+            break;
+        }
+    }
+    assert!(failed > 10, "a creation writes nothing to the state folder");
 }
 
 /// The same where the tier finds no room; a tier, a journal and a record that were there before stay.
@@ -399,9 +437,39 @@ fn a_creation_that_finds_no_room_leaves_nothing() {
     std::fs::remove_file(&room).expect("it is ours");
     assert!(kept == b"of anybody's" && said.contains("nothing was changed"), "{said}");
     assert_eq!((second(&scene).as_str(), left_of_second(&scene)), ("absent", Vec::new()), "{said}");
+    // An image that was there is its user's, whatever is in it.
+    let image = scene.folder.join("second.img");
+    std::fs::write(&image, vec![9; 8 << 20]).expect("a file of our own");
+    let huge = ["--destage", "journaled", "--tier-path", tier, "--tier-size", "2T"];
+    let said = create_second(&scene, &huge).expect_failure().text();
+    assert_eq!((second(&scene).as_str(), left_of_second(&scene)), ("absent", vec!["second.img".to_owned()]), "{said}");
+    assert!(std::fs::read(&image).expect("it stays") == vec![9; 8 << 20], "{said}");
     scene.kill();
     scene.start();
     assert_eq!(second(&scene), "absent", "it comes back");
+    create_second(&scene, &[]).expect_success();
+}
+
+/// A file system that reserves nothing for a file could be full in the middle of an acknowledged write: it is told what to choose.
+#[test]
+fn a_creation_on_a_file_system_that_reserves_nothing_says_what_to_choose_and_leaves_nothing() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let mut scene = Scene::new("state-create-ramfs", Tier::Flash);
+    scene.start();
+    let point = scene.folder.join("ramfs");
+    let _mounted = Mounted::new(&["-t", "ramfs"], "none", &point);
+    let tier = point.join("tier");
+    for medium in ["flash", "memory"] {
+        let place = ["--tier", medium, "--tier-path", tier.to_str().expect("a plain path"), "--volatile"];
+        let said = create_second(&scene, &place).expect_failure().text();
+        for words in ["fallocate", "Operation not supported", "ext4, XFS, Btrfs or tmpfs", "`--tier-path`"] {
+            assert!(said.contains(words), "no {words}: {said}");
+        }
+        assert_eq!((second(&scene).as_str(), left_of_second(&scene)), ("absent", Vec::new()), "{said}");
+        assert_eq!(std::fs::read_dir(&point).expect("it is mounted").count(), 0, "{said}");
+    }
     create_second(&scene, &[]).expect_success();
 }
 

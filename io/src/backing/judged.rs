@@ -10,7 +10,7 @@
 //! folder's by the path that was given: what lies beside an image (its marker) goes there.
 
 use super::{
-    Backing, BackingOptions, BackingSpec, Device, Held, OpenError, Target, WHAT, create_sparse, open_file, open_nbd,
+    Backing, BackingOptions, BackingSpec, Device, Held, OpenError, Target, WHAT, create_sparse, open_made, open_nbd,
 };
 use crate::file_error::FileError;
 use crate::folder::{Folder, Held as HeldFile};
@@ -18,7 +18,6 @@ use crate::stats::DeviceStats;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Says whether a place may be opened, by its own name: without links, absolute. The error says why not, and what to do.
 pub type Judge<'a> = &'a dyn Fn(&Path) -> Result<(), String>;
@@ -36,19 +35,26 @@ impl Backing {
     /// The same as [`Backing::open`], of a file or device that the judge lets pass. It is asked nothing about an NBD export.
     pub fn open_judged(spec: &str, options: BackingOptions, judge: Judge<'_>) -> Result<Backing, OpenError> {
         let BackingSpec { layers, target } = BackingSpec::parse(spec)?;
-        let device = match target {
+        let (device, made) = match target {
             Target::Path(path) => {
                 let mut found = find(spec, &path, options.create.is_some(), judge)?;
+                let mut made = None;
                 if let (None, Some(size)) = (&found.place, options.create) {
-                    create_sparse(&found.folder, &found.name, &path, size)?;
-                    found = find(spec, &path, false, judge)?;
+                    let new = create_sparse(&found.folder, &found.name, &path, size)?;
+                    found = match find(spec, &path, false, judge) {
+                        Ok(found) => found,
+                        Err(error) => return new.take_back_after(error),
+                    };
+                    made = Some(new);
                 }
                 let Some(held) = &found.place else { return Err(OpenError::Missing { path }) };
-                Device::File(Arc::new(open_file(held, options)?))
+                let (file, made) = open_made(held, made, options)?;
+                (Device::File(file), made)
             }
-            Target::Nbd(uri) => Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None },
+            Target::Nbd(uri) => (Device::Nbd { client: Box::new(open_nbd(&uri, options)?), quiet_until: None }, None),
         };
-        Ok(Backing { spec: spec.to_owned(), device, layers, held: Held::Nothing, stats: DeviceStats::default() })
+        let (held, stats) = (Held::Nothing, DeviceStats::default());
+        Ok(Backing { spec: spec.to_owned(), device, layers, held, made, stats })
     }
 
     /// Whether the judge lets a spec pass. Opens nothing that could notice it, and makes nothing.

@@ -4,7 +4,7 @@
 
 use super::clients::KnownClients;
 use super::control::Cluster;
-use super::marker::ImageMarker;
+use super::new_image;
 use super::status::{of_nodes, of_volume};
 use crate::allowed::NamedBy;
 use crate::coordinator::schema::{Definition, Document, NotDone, OwnerCommand, StoredRecord, TierChoice};
@@ -31,10 +31,8 @@ use forebay_core::stats::Stats;
 use forebay_core::status::Unrest;
 use forebay_core::types::*;
 use forebay_io::backing::BackingSpec;
-use forebay_io::fence::ReservableDevice;
 use forebay_io::file::kind_of;
 use forebay_io::folder::FileKind;
-use forebay_io::{Backing, BackingOptions, LockAttempt};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration as Time;
@@ -152,14 +150,14 @@ impl Cluster {
             self.check_address(&spec.name, address)?;
         }
         self.check_known(&definition).await?;
-        let (volume, options) = (definition.volume, creation(spec));
+        let (volume, options) = (definition.volume, new_image::options(spec));
         let wanted = (definition.backing.clone(), spec.size, spec.reserve);
         let allowed = self.place.allowed.clone();
         let open = move || allowed.open(&wanted.0, by, options);
-        let work = move || prepare_backing(volume, open()?, wanted.1, wanted.2);
+        let work = move || new_image::prepare(volume, open()?, wanted.1, wanted.2);
         let prepared = tokio::task::spawn_blocking(work).await;
-        let size_bytes = match prepared {
-            Ok(Ok(size_bytes)) => size_bytes,
+        let (size_bytes, image) = match prepared {
+            Ok(Ok(prepared)) => prepared,
             Ok(Err(error)) => {
                 return failure(FailureKind::Failed, format!("cannot create volume {}: {error:#}", spec.name));
             }
@@ -169,14 +167,14 @@ impl Cluster {
             definition.tier.size_bytes = config::tier_size_default(size_bytes);
         }
         // Known here before anybody else can know of it: by whose word it is opened here.
-        let admitted = self.place.admit(&definition, by);
-        admitted.map_err(|error| Failure {
-            kind: FailureKind::Conflict,
-            message: format!("volume {}: {error:#}", spec.name),
-        })?;
+        if let Err(error) = self.place.admit(&definition, by) {
+            image.take_back().await;
+            return failure(FailureKind::Conflict, format!("volume {}: {error:#}", spec.name));
+        }
         let record = Record::of_new_volume(self.place.node, size_bytes);
         let record = StoredRecord::Record(record);
         let mut created = self.coordinator.create(&definition, &record).await;
+        let is_certain = !matches!(created, Ok(Outcome::Unknown(_)));
         // To ask again is to ask what has become of it: it has an identity of its own.
         for _ in 1..CREATE_ATTEMPTS {
             if !matches!(created, Ok(Outcome::Unknown(_))) {
@@ -187,6 +185,11 @@ impl Cluster {
             if let Ok(known) = self.coordinator.create(&definition, &record).await {
                 created = Ok(known);
             }
+        }
+        // Where it may be there, its image is its own.
+        match &created {
+            Ok(Outcome::Lost(_)) | Err(_) if is_certain => image.take_back().await,
+            Ok(_) | Err(_) => image.give_up_lock().await,
         }
         match created {
             Ok(Outcome::Won) => {}
@@ -210,10 +213,14 @@ impl Cluster {
         match self.take_definition(definition, by, None).await {
             Ok((Some(new), _)) => self.take_up(new).await,
             Ok((None, _)) => {}
-            Err(error) => return failure(FailureKind::Failed, format!("volume {}: {error:#}", spec.name)),
+            Err(error) => {
+                let message = format!("volume {}: {error:#}; {}", spec.name, is_there(&spec.name));
+                return failure(FailureKind::Failed, message);
+            }
         }
         drop(admin);
-        self.command(volume, &spec.name, Command::Open { accept_loss: false }).await?;
+        let opened = self.command(volume, &spec.name, Command::Open { accept_loss: false }).await;
+        opened.map_err(|not| Failure { message: format!("{}; {}", not.message, is_there(&spec.name)), ..not })?;
         self.until_served(volume).await;
         self.addresses.settle().await;
         self.report(&spec.name).await
@@ -648,6 +655,13 @@ pub(super) fn no_such_volume<T>(name: &str) -> Answer<T> {
     failure(FailureKind::NotFound, format!("there is no volume {name}; `forebay volume list` shows those there are"))
 }
 
+/// Other nodes know of it by now, and may have begun to keep its log: it is not taken back behind them.
+fn is_there(name: &str) -> String {
+    format!(
+        "it is created, and not served: `forebay volume open {name}` serves it, `forebay volume delete {name}` removes it"
+    )
+}
+
 fn invalid(error: &anyhow::Error) -> Failure {
     Failure { kind: FailureKind::Invalid, message: format!("{error:#}") }
 }
@@ -803,32 +817,4 @@ fn check(definition: &Definition) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn creation(spec: &VolumeSpec) -> BackingOptions {
-    let create = spec.size.filter(|_| spec.create);
-    BackingOptions { create, format_raw: spec.format.is_some(), volume_bytes: None }
-}
-
-/// Looks at the backing of a new volume: the volume's size.
-fn prepare_backing(volume: VolumeId, mut backing: Backing, size: Option<u64>, reserves: bool) -> Result<u64> {
-    if reserves {
-        let file = backing.file().context("an NBD export cannot be reserved; leave --reserve out")?;
-        ReservableDevice::of(file).context("leave --reserve out, or give another backing")?;
-    }
-    let has = backing.size().with_context(|| format!("cannot read the size of {}", backing.name()))?;
-    let wanted = size.unwrap_or(has / SECTOR_BYTES * SECTOR_BYTES);
-    config::check_whole_units(wanted, &backing)?;
-    if has < wanted {
-        bail!("the backing {} has {has} usable bytes, and {wanted} were asked for", backing.name());
-    }
-    if let LockAttempt::HeldBy(holder) =
-        backing.try_lock().with_context(|| format!("cannot lock {}", backing.name()))?
-    {
-        bail!("the backing {} is in use by {holder}; end that use first", backing.name());
-    }
-    if let Some(marker) = ImageMarker::of(&backing) {
-        marker.check(volume)?;
-    }
-    Ok(wanted)
 }

@@ -29,6 +29,7 @@ mod link_diagnosis;
 mod marker;
 pub mod member;
 mod missing_replicas;
+mod new_image;
 pub mod overrides;
 mod own_addresses;
 mod own_identity;

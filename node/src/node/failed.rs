@@ -1,6 +1,6 @@
 //! Volumes that could not be opened: they stay in the list with the reason, so that whoever looks finds it.
 
-use super::{Absence, Answer, Entry, Node, blocking, failure, markers::MarkerFile};
+use super::{Absence, Answer, Entry, Node, blocking, failure};
 use crate::facts::VolumeFacts;
 use crate::failure::{Failure, FailureKind};
 use crate::log;
@@ -87,16 +87,13 @@ impl Node {
         (entry.running.is_none() && !entry.record.tier.made).then(|| entry.record.clone())
     }
 
-    /// A volume that was opened for the first time and did not come to serve: takes back what was made of it, its marker before the tier
-    /// that it speaks of. `was_shown`: it stays in the list, where it was before.
+    /// A volume that was opened for the first time and did not come to serve: takes back what was made of it. `was_shown`: it stays in the
+    /// list, where it was before.
     pub(super) async fn take_back(&self, name: &str, steps: FirstSteps, was_shown: bool, failed: Failure) -> Failure {
         let store = self.store.clone();
+        // What the steps have open ends with them, before anybody is told.
         let work = move || {
-            if let Some(record) = steps.unmake(&store)?
-                && let Some(marker) = MarkerFile::of(&store, record)
-            {
-                marker.remove(record.volume)?;
-            }
+            steps.unmake(&store)?;
             steps.take_back(&store)
         };
         if let Err(why) = blocking(work).await {

@@ -1,7 +1,8 @@
 //! The tier of a volume that is made: what lies in its place goes only where it is certain that nobody needs it.
 //!
 //! Invariants:
-//! - Nothing is removed that another volume, or another process, has: it is removed under its lock, and looked at under that.
+//! - Nothing is removed that another volume, or another process, has: it is removed under its lock, and looked at under that. A volume that
+//!   is not open has nothing locked, and its tier may be damaged: what its record names is its own.
 //! - In a place of the operator's goes only what says of itself that it is an unused tier of this volume, or what is all zeros.
 
 use super::{TIER_LOCK_WAIT, find_tier};
@@ -30,6 +31,7 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
     let mut identity = [0; 8];
     forebay_io::machine::random_bytes(&mut identity)?;
+    refuse_recorded(store, record)?;
     refuse_foreign_tier(path, record)?;
     if is_own_place(store, record) {
         clear_own_place(path, record)?;
@@ -57,10 +59,41 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     Ok((tier, superblock))
 }
 
-/// Whether its tier lies under a name that Forebay gives to this volume's tiers alone, in a folder of its own: whatever else lies there
-/// was left by a start of this volume.
+/// Whether its tier lies under a name that Forebay gives to this volume's tiers alone, in a folder of its own, and no other volume was given
+/// it by its operator, as far as all records say: whatever else lies there was left by a start of this volume.
 pub fn is_own_place(store: &Store, record: &Record) -> bool {
-    record.tier.path == store.tier_path(&record.name) || memory_place::is_of_volume(&record.tier.path, &record.name)
+    let is_named_so = record.tier.path == store.tier_path(&record.name)
+        || memory_place::is_of_volume(&record.tier.path, &record.name);
+    is_named_so && matches!(recorded_for_another(store, record), Ok(None))
+}
+
+/// The other volume whose record names the place of this one's tier; an error where a record cannot be read, and so may name it.
+fn recorded_for_another(store: &Store, record: &Record) -> Result<Option<String>> {
+    let mut unread = Ok(None);
+    for name in store.names()?.into_iter().filter(|name| *name != record.name) {
+        match store.load(&name) {
+            Ok(Some(other))
+                if other.tier.path == record.tier.path || other.spare.as_ref() == Some(&record.tier.path) =>
+            {
+                return Ok(Some(name));
+            }
+            Ok(_) => {}
+            Err(error) => unread = Err(error),
+        }
+    }
+    unread
+}
+
+/// A place that the record of another volume names is that volume's, whatever lies there now.
+fn refuse_recorded(store: &Store, record: &Record) -> Result<()> {
+    match recorded_for_another(store, record) {
+        Ok(Some(other)) => bail!(
+            "cannot make a tier at {}: volume {other} has it, as its record says; nothing was changed. Give another --tier-path",
+            record.tier.path.display()
+        ),
+        // What a record that cannot be read names is not known: then only what is certainly nobody's goes.
+        Ok(None) | Err(_) => Ok(()),
+    }
 }
 
 /// What a start that ended before the volume served has left in the place of this volume's tiers: nothing was ever stored in it. Another
@@ -304,5 +337,26 @@ mod tests {
         std::os::unix::fs::symlink(&target, &path).unwrap();
         assert!(make_tier(&store, &record, &mut |_, _| {}).is_err());
         assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    }
+
+    /// A volume that is not open has nothing locked, and a tier that is damaged does not say whose it is.
+    #[test]
+    fn a_damaged_tier_that_another_record_names_is_not_what_a_start_has_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state")).unwrap();
+        let path = store.tier_path("vm1");
+        let record = record(&path);
+        let mut other = Record { name: "other".into(), volume: VolumeId([8; 16]), ..record.clone() };
+        other.tier.made = true;
+        store.save(&other).unwrap();
+        std::fs::write(&path, "damaged, with writes").unwrap();
+        let refused = format!("{:#}", make_tier(&store, &record, &mut |_, _| {}).map(drop).unwrap_err());
+        assert!(refused.contains("volume other has it") && !is_own_place(&store, &record), "{refused}");
+        // What it names is not known any more, so it may be this.
+        std::fs::write(store.dir().join("volumes/other.toml"), "torn").unwrap();
+        assert!(make_tier(&store, &record, &mut |_, _| {}).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"damaged, with writes");
+        store.remove("other").unwrap();
+        make_tier(&store, &record, &mut |_, _| {}).unwrap();
     }
 }
