@@ -21,6 +21,8 @@ export type Node = {
   nbd: string[];
   /** where the dashboard is; left out where it is not served over TCP */
   page?: string;
+  /** why the address that the config gives the dashboard is not listened on yet, which is tried again; left out where it is, or none was given */
+  no_page?: string;
   volumes: number;
   /** what should be done about the cluster's etcd, before nothing can be changed there any more; left out where there is nothing */
   coordinator?: {
