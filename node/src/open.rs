@@ -203,8 +203,7 @@ pub fn open(
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
     let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
-    let marker = Marker::load(&marker_path)?;
-    steps.note_marker(&marker_path, marker.as_ref());
+    let marker = steps.load_marker(&marker_path)?;
     let mut image = match backing.file() {
         Some(file) => Image::File(file.clone()),
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },

@@ -167,6 +167,34 @@ fn drains_and_holds_of_a_cluster_volume_are_commands_at_any_node() {
     cluster.every_acknowledged_write_is_at(0);
 }
 
+/// What `--create` has made for it goes again; what was there stays.
+#[test]
+fn a_volume_that_could_not_be_made_leaves_no_image_that_was_made_for_it() {
+    let Some(cluster) = three("commands-create") else { return };
+    create(&cluster, 0, 1, "memory");
+    let image = cluster.image().with_file_name("another.img");
+    let path = image.to_str().expect("a plain path");
+    let ask = |name, more: &[&str], because| {
+        let words = ["volume", "create", name, "--backing", path, "--size", "16M", "--create", "--peers", "1"];
+        refused(&cluster, 1, &[&words[..], more].concat(), because);
+    };
+    // The coordinator knows another one of that name, and a file cannot be reserved.
+    for (name, more, because) in
+        [("vm1", &[][..], "has a volume vm1 already"), ("vm2", &["--reserve"], "leave --reserve out")]
+    {
+        ask(name, more, because);
+        assert!(!image.exists(), "{because}");
+        std::fs::write(&image, vec![5; 16 << 20]).expect("a file of our own");
+        ask(name, more, because);
+        assert!(std::fs::read(&image).expect("it stays") == vec![5; 16 << 20], "{because}");
+        std::fs::remove_file(&image).expect("it is ours");
+    }
+    assert_eq!(cluster.try_command(1, &["volume", "list"]).unwrap_or_default().as_array().map(Vec::len), Some(1));
+    // Nothing of the attempts is in the way.
+    let words = ["volume", "create", "vm2", "--backing", path, "--size", "16M", "--create", "--peers", "1"];
+    done(&cluster, 1, &[&words[..], &["--tier", "memory", "--tier-size", "64M"]].concat());
+}
+
 /// Its record stays, as one of a deleted volume; its tiers go everywhere, also where a node was away.
 #[test]
 fn a_deleted_volume_is_gone_everywhere_also_on_a_node_that_was_away() {

@@ -171,45 +171,7 @@ impl Cluster {
             image.take_back().await;
             return failure(FailureKind::Conflict, format!("volume {}: {error:#}", spec.name));
         }
-        let record = Record::of_new_volume(self.place.node, size_bytes);
-        let record = StoredRecord::Record(record);
-        let mut created = self.coordinator.create(&definition, &record).await;
-        let is_certain = !matches!(created, Ok(Outcome::Unknown(_)));
-        // To ask again is to ask what has become of it: it has an identity of its own.
-        for _ in 1..CREATE_ATTEMPTS {
-            if !matches!(created, Ok(Outcome::Unknown(_))) {
-                break;
-            }
-            tokio::time::sleep(CREATE_RETRY).await;
-            // An error says nothing of what was asked before.
-            if let Ok(known) = self.coordinator.create(&definition, &record).await {
-                created = Ok(known);
-            }
-        }
-        // Where it may be there, its image is its own.
-        match &created {
-            Ok(Outcome::Lost(_)) | Err(_) if is_certain => image.take_back().await,
-            Ok(_) | Err(_) => image.give_up_lock().await,
-        }
-        match created {
-            Ok(Outcome::Won) => {}
-            Ok(Outcome::Lost(Occupied::Name(_) | Occupied::Identity)) => {
-                self.forget_pin(volume);
-                return failure(FailureKind::Conflict, format!("the cluster has a volume {} already", spec.name));
-            }
-            Ok(Outcome::Unknown(why)) => {
-                let message = format!(
-                    "whether volume {0} was created is not known yet: {why}; where `forebay volume list` shows it, `forebay volume open {0}` \
-                     serves it",
-                    spec.name
-                );
-                return failure(FailureKind::Failed, message);
-            }
-            Err(error) => {
-                self.forget_pin(volume);
-                return failure(FailureKind::Failed, format!("cannot create volume {}: {error}", spec.name));
-            }
-        }
+        self.define(&definition, size_bytes, image).await?;
         match self.take_definition(definition, by, None).await {
             Ok((Some(new), _)) => self.take_up(new).await,
             Ok((None, _)) => {}
@@ -224,6 +186,50 @@ impl Cluster {
         self.until_served(volume).await;
         self.addresses.settle().await;
         self.report(&spec.name).await
+    }
+
+    /// Has the coordinator know of a new volume. Its image is its own from then on, and goes where it is certain that there is none.
+    async fn define(&self, definition: &Definition, size_bytes: u64, image: new_image::NewImage) -> Answer<()> {
+        let record = Record::of_new_volume(self.place.node, size_bytes);
+        let record = StoredRecord::Record(record);
+        let mut created = self.coordinator.create(definition, &record).await;
+        // The last is said of one that is there, though nobody can have seen a later state of a new identity.
+        let is_certain = !matches!(created, Ok(Outcome::Unknown(_)) | Err(Error::WentBack { .. }));
+        // To ask again is to ask what has become of it: it has an identity of its own.
+        for _ in 1..CREATE_ATTEMPTS {
+            if !matches!(created, Ok(Outcome::Unknown(_))) {
+                break;
+            }
+            tokio::time::sleep(CREATE_RETRY).await;
+            // An error says nothing of what was asked before.
+            if let Ok(known) = self.coordinator.create(definition, &record).await {
+                created = Ok(known);
+            }
+        }
+        // Where it may be there, its image is its own.
+        match &created {
+            Ok(Outcome::Lost(_)) | Err(_) if is_certain => image.take_back().await,
+            Ok(_) | Err(_) => image.give_up_lock().await,
+        }
+        match created {
+            Ok(Outcome::Won) => Ok(()),
+            Ok(Outcome::Lost(Occupied::Name(_) | Occupied::Identity)) => {
+                self.forget_pin(definition.volume);
+                failure(FailureKind::Conflict, format!("the cluster has a volume {} already", definition.name))
+            }
+            Ok(Outcome::Unknown(why)) => {
+                let message = format!(
+                    "whether volume {0} was created is not known yet: {why}; where `forebay volume list` shows it, `forebay volume open {0}` \
+                     serves it",
+                    definition.name
+                );
+                failure(FailureKind::Failed, message)
+            }
+            Err(error) => {
+                self.forget_pin(definition.volume);
+                failure(FailureKind::Failed, format!("cannot create volume {}: {error}", definition.name))
+            }
+        }
     }
 
     pub(super) async fn until_served(&self, volume: VolumeId) {

@@ -56,9 +56,11 @@ impl FirstSteps {
         self.opened = backing.file().cloned();
     }
 
-    /// What lies at the place of the volume's marker, before it is written.
-    pub(super) fn note_marker(&mut self, path: &Path, found: Option<&Marker>) {
-        self.marker = Some((path.to_owned(), found.cloned()));
+    /// What lies at the place of the volume's marker, before one of this opening is written.
+    pub(super) fn load_marker(&mut self, path: &Path) -> Result<Option<Marker>> {
+        let found = Marker::load(path)?;
+        self.marker = Some((path.to_owned(), found.clone()));
+        Ok(found)
     }
 
     /// Records the volume; `first`: it has never served.
@@ -327,13 +329,17 @@ mod tests {
         let others = [None, Some(marker(VolumeId([8; 16])))];
         for before in others {
             let mut steps = made(&store, &record);
-            steps.note_marker(&path, before.as_ref());
+            if let Some(before) = &before {
+                before.save(&path).unwrap();
+            }
+            assert_eq!(steps.load_marker(&path).unwrap(), before);
             marker(record.volume).save(&path).unwrap();
             steps.take_back(&store).unwrap();
             assert_eq!(Marker::load(&path).unwrap(), before);
         }
+        std::fs::remove_file(&path).unwrap();
         let mut steps = made(&store, &record);
-        steps.note_marker(&path, None);
+        assert_eq!(steps.load_marker(&path).unwrap(), None);
         marker(VolumeId([9; 16])).save(&path).unwrap();
         steps.take_back(&store).unwrap();
         assert_eq!(
