@@ -178,9 +178,9 @@ fn a_volume_that_could_not_be_made_leaves_no_image_that_was_made_for_it() {
         let words = ["volume", "create", name, "--backing", path, "--size", "16M", "--create", "--peers", "1"];
         refused(&cluster, 1, &[&words[..], more].concat(), because);
     };
-    // The coordinator knows another one of that name, and a file cannot be reserved.
+    // Another one has that name, and a file cannot be reserved.
     for (name, more, because) in
-        [("vm1", &[][..], "has a volume vm1 already"), ("vm2", &["--reserve"], "leave --reserve out")]
+        [("vm1", &[][..], "has its name"), ("vm2", &["--reserve"], "leave --reserve out")]
     {
         ask(name, more, because);
         assert!(!image.exists(), "{because}");

@@ -31,8 +31,8 @@ pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u
     let layout = layout.map_err(|reason| anyhow::anyhow!("a tier of {}: {reason}", show_size(bytes)))?;
     let mut identity = [0; 8];
     forebay_io::machine::random_bytes(&mut identity)?;
-    refuse_recorded(store, record)?;
     refuse_foreign_tier(path, record)?;
+    refuse_recorded(store, record)?;
     if is_own_place(store, record) {
         clear_own_place(path, record)?;
     } else {
