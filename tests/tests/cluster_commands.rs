@@ -179,9 +179,7 @@ fn a_volume_that_could_not_be_made_leaves_no_image_that_was_made_for_it() {
         refused(&cluster, 1, &[&words[..], more].concat(), because);
     };
     // Another one has that name, and a file cannot be reserved.
-    for (name, more, because) in
-        [("vm1", &[][..], "has its name"), ("vm2", &["--reserve"], "leave --reserve out")]
-    {
+    for (name, more, because) in [("vm1", &[][..], "has its name"), ("vm2", &["--reserve"], "leave --reserve out")] {
         ask(name, more, because);
         assert!(!image.exists(), "{because}");
         std::fs::write(&image, vec![5; 16 << 20]).expect("a file of our own");

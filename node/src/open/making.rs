@@ -88,7 +88,8 @@ fn recorded_for_another(store: &Store, record: &Record) -> Result<Option<String>
 fn refuse_recorded(store: &Store, record: &Record) -> Result<()> {
     match recorded_for_another(store, record) {
         Ok(Some(other)) => bail!(
-            "cannot make a tier at {}: volume {other} has it, as its record says; nothing was changed. Give another --tier-path",
+            "cannot make a tier at {}: volume {other} has it, as its record says; nothing was changed. Give another --tier-path, or \
+             delete that volume first if nobody needs what it holds",
             record.tier.path.display()
         ),
         // What a record that cannot be read names is not known: then only what is certainly nobody's goes.
