@@ -309,6 +309,81 @@ fn an_image_is_not_told_as_complete_whose_volume_could_not_be_opened_and_has_wri
     assert!(site.output().contains("every image is complete"), "{}", site.output());
 }
 
+/// What lies under a disk that is not mounted: an older copy of the tier, which was left empty.
+#[test]
+fn an_older_copy_of_a_tier_that_was_left_empty_does_not_make_an_image_complete() {
+    let mut site = Site::new("config-older");
+    for name in ["first", "second"] {
+        site.make_image(name);
+    }
+    let config = ["first", "second"].map(|name| site.volume(name, "")).concat();
+    site.start("off", &config);
+    assert!(site.serves("first"));
+    site.stop();
+    let (tier, older, newest) = (site.path("state/tiers/first.tier"), site.path("older"), site.path("newest"));
+    std::fs::copy(&tier, &older).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"));
+    site.kill();
+    std::fs::rename(&tier, &newest).unwrap();
+    std::fs::copy(&older, &tier).unwrap();
+
+    let marker = site.path("first.img.forebay");
+    let text = std::fs::read_to_string(&marker).unwrap();
+    let clean = text.replace("\"clean\": false", "\"clean\": true");
+    assert_ne!(clean, text);
+    // What the last owner has said; that it was left empty by an owner of whom this tier knows nothing; what cannot be read; and nothing.
+    let markers = [Some(text.as_str()), Some(clean.as_str()), Some("torn"), None];
+    for said in markers {
+        match said {
+            Some(said) => std::fs::write(&marker, said).unwrap(),
+            None => {
+                std::fs::remove_file(&marker).unwrap();
+                std::fs::rename(site.path("first.img"), site.path("aside")).unwrap();
+            }
+        }
+        site.start("off", &config);
+        assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed"), ("second", "serving")], "{said:?}");
+        assert!(!site.end(), "{said:?}: {}", site.output());
+        let told = site.output();
+        assert!(told.contains("first: it could not be opened, and its tier may hold writes"), "{said:?}: {told}");
+        assert!(!told.contains("every image is complete"), "{said:?}: {told}");
+    }
+
+    std::fs::rename(site.path("aside"), site.path("first.img")).unwrap();
+    std::fs::write(&marker, text).unwrap();
+    std::fs::rename(&newest, &tier).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.stop();
+}
+
+/// Of a state folder that is not mounted the config knows no more than the volume's name, and so of one from before it was made.
+#[test]
+fn a_volume_without_a_record_is_not_taken_for_one_that_has_never_served() {
+    let mut site = Site::new("config-unmounted");
+    for name in ["first", "second"] {
+        site.make_image(name);
+    }
+    let config = site.volume("first", "");
+    site.start("off", &config);
+    assert!(site.serves("first"));
+    site.kill();
+    std::fs::rename(site.path("state"), site.path("unmounted")).unwrap();
+    site.start("off", &[config.clone(), site.volume("second", "")].concat());
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed"), ("second", "serving")]);
+    assert!(!site.end(), "{}", site.output());
+    let said = site.output();
+    assert!(said.contains("first: it could not be opened, and its tier may hold writes"), "{said}");
+    assert!(!said.contains("every image is complete"), "{said}");
+
+    std::fs::rename(site.path("state"), site.path("empty")).unwrap();
+    std::fs::rename(site.path("unmounted"), site.path("state")).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.stop();
+}
+
 /// The tier of a volume that is not open may be on a disk that is not there now, and nothing locks it, or it may be damaged.
 #[test]
 fn a_volume_is_not_made_in_the_place_of_the_tier_of_one_that_is_not_open() {

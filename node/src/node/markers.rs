@@ -178,6 +178,11 @@ impl MarkerFile {
         Marker::load(&self.path).is_ok_and(|marker| marker.is_some_and(|marker| marker.volume != volume))
     }
 
+    /// What it says, whosever it is; none where there is none.
+    pub(super) fn load(&self) -> anyhow::Result<Option<Marker>> {
+        Marker::load(&self.path)
+    }
+
     /// What it says, if it is this volume's.
     pub(super) fn of_volume(&self, volume: VolumeId) -> anyhow::Result<Option<Marker>> {
         Ok(Marker::load(&self.path)?.filter(|marker| marker.volume == volume))
