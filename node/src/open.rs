@@ -263,11 +263,17 @@ pub fn open(
     Ok(Opened { volume, record, facts, marker_path, image, preparation, journal_place, remarks, memory_node, waits })
 }
 
-/// Tries the backing's lock. It may be held by requests of our own former process, if there was one: these are awaited.
+/// Tries the backing's lock, unless it is ours already. It may be held by requests of our own former process, if there was one: these are
+/// awaited.
 fn try_backing_lock(backing: &mut Backing, has_served: bool) -> Result<()> {
+    if backing.locked() {
+        return Ok(());
+    }
     let lock = backing.try_lock().with_context(|| format!("cannot lock the backing {}", backing.name()))?;
     match lock {
-        LockAttempt::Locked => Ok(()),
+        LockAttempt::Locked => {
+            backing.require_its_path().with_context(|| format!("cannot use the backing {}", backing.name()))
+        }
         LockAttempt::HeldBy(HolderDescription::Unseen) if has_served => Ok(()),
         LockAttempt::HeldBy(holder) => bail!(
             "the backing {} is in use by {holder}; end that use first: two writers would destroy each other's data",
@@ -764,4 +770,36 @@ fn spare_state(name: &str, held: &Held) -> Result<Spare> {
         Some(_) | None if is_ours => Spare::Unclean,
         Some(_) | None => Spare::Other,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who had made it, and takes it away again, has its lock until it has no name any more.
+    #[test]
+    fn an_image_that_was_taken_away_while_it_was_opened_is_not_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.img");
+        let open = || {
+            std::fs::write(&path, vec![0; 8192]).unwrap();
+            Backing::open(path.to_str().unwrap(), BackingOptions::default()).unwrap()
+        };
+        try_backing_lock(&mut open(), false).unwrap();
+        for has_served in [false, true] {
+            let mut opened = open();
+            std::fs::remove_file(&path).unwrap();
+            let refused = format!("{:#}", try_backing_lock(&mut opened, has_served).unwrap_err());
+            assert!(refused.contains("removed or moved"), "{refused}");
+            let mut opened = open();
+            std::fs::rename(&path, folder.path().join("aside")).unwrap();
+            std::fs::write(&path, vec![0; 8192]).unwrap();
+            assert!(try_backing_lock(&mut opened, has_served).is_err(), "another one is at its path by now");
+        }
+        // Under a lock that has never been given up since, the volume's watch says where it is.
+        let mut inherited = open();
+        try_backing_lock(&mut inherited, true).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        try_backing_lock(&mut inherited, true).unwrap();
+    }
 }

@@ -1,9 +1,13 @@
 //! The file that was made for a new volume's image, and how it is taken away again where the volume does not come to be.
 //!
-//! Invariant: it goes only under its lock, and only where it is the very file that was made and nobody has written to it since, as far as
-//! its size and its time of writing tell. What is not certain stays.
+//! Invariants:
+//! - It goes only under its lock, and only where it is the very file that was made and nobody has written to it since, as far as its size,
+//!   its room and its time of writing tell. What is not certain stays.
+//! - Whoever else has opened it meanwhile, and has its lock afterwards, finds out that its path does not lead to it any more
+//!   ([`Backing::require_its_path`]).
 
-use super::{OpenError, WHAT};
+use super::{Backing, OpenError, WHAT};
+use crate::file::{Whereabouts, whereabouts};
 use crate::file_error::FileError;
 use crate::folder::{Folder, Held};
 use crate::lock::{LockAttempt, try_lock};
@@ -21,16 +25,32 @@ pub struct MadeImage {
     was: State,
 }
 
-/// What a write would change: bytes, and when they were last written to, in seconds and nanoseconds.
+/// What a write would change: bytes, the room that they take in units of 512 bytes, and when they were last written to, in seconds and
+/// nanoseconds. That time alone moves in steps of some milliseconds.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     bytes: u64,
+    room: u64,
     written: (i64, i64),
 }
 
 impl State {
     fn of(found: &Metadata) -> State {
-        State { bytes: found.len(), written: (found.mtime(), found.mtime_nsec()) }
+        State { bytes: found.len(), room: found.blocks(), written: (found.mtime(), found.mtime_nsec()) }
+    }
+}
+
+impl Backing {
+    /// An error where its path does not lead to what is open. To be asked under its lock: whoever had it before may have taken away a file
+    /// that he had made, and writes to one without a name would go with this process.
+    pub fn require_its_path(&self) -> io::Result<()> {
+        let Some(file) = self.file() else { return Ok(()) };
+        match whereabouts(file)? {
+            Whereabouts::InPlace => Ok(()),
+            Whereabouts::Deleted { .. } | Whereabouts::Elsewhere { .. } => Err(io::Error::other(
+                "it was removed or moved while it was opened; try again with what is at its path now",
+            )),
+        }
     }
 }
 
@@ -49,7 +69,8 @@ impl MadeImage {
         if let LockAttempt::HeldBy(holder) = try_lock(file)? {
             return Ok(Some(format!("it is in use by {holder}")));
         }
-        if State::of(&file.metadata()?) != self.was {
+        // By an opening of its own: what a file server knows of it is asked then.
+        if State::of(&self.held.open(false, 0)?.metadata()?) != self.was {
             return Ok(Some("somebody has written to it".to_owned()));
         }
         match self.held.remove_own()? {
@@ -68,32 +89,39 @@ impl MadeImage {
 
 /// Makes a file that has so many bytes and takes no room; nothing of it stays where that fails.
 pub(super) fn create_sparse(folder: &Folder, name: &OsStr, path: &Path, size: u64) -> Result<MadeImage, OpenError> {
+    create_sparse_by(folder, name, path, size, || folder.hold(name, path))
+}
+
+fn create_sparse_by(
+    folder: &Folder,
+    name: &OsStr,
+    path: &Path,
+    size: u64,
+    hold: impl FnOnce() -> io::Result<Held>,
+) -> Result<MadeImage, OpenError> {
     if !(SECTOR_BYTES..=VOLUME_BYTES_MAX).contains(&size) || !size.is_multiple_of(SECTOR_BYTES) {
         let reason = format!("it cannot be made with {size} bytes: a size is a multiple of 512 and at most 64 TiB");
         return Err(OpenError::File(FileError::unusable(WHAT, path, reason)));
     }
     let failed = |error| OpenError::File(FileError::failed(WHAT, path, "create", error));
     let file = folder.make_file(name, 0o600).map_err(failed)?;
-    let held = folder.hold(name, path).map_err(failed)?;
     let finish = || {
+        let held = hold()?;
         if !held.is(&file)? {
             return Err(io::Error::other("somebody has put another file in its place"));
         }
         file.set_len(size)?;
+        // At once: what somebody writes meanwhile is his.
+        let was = State::of(&file.metadata()?);
         file.sync_all()?;
         folder.sync()?;
-        Ok(State::of(&file.metadata()?))
+        Ok(MadeImage { held, was })
     };
-    match finish() {
-        Ok(was) => Ok(MadeImage { held, was }),
-        Err(error) => {
-            // What somebody else has put there stays.
-            if held.is(&file).unwrap_or(false) {
-                let _ = held.remove_own();
-            }
-            Err(failed(error))
-        }
-    }
+    finish().map_err(|error| {
+        // What somebody else has put there stays. No descriptor is needed for it, of which there may be none left.
+        let _ = folder.remove_if_is(name, &file);
+        failed(error)
+    })
 }
 
 #[cfg(test)]
@@ -127,8 +155,7 @@ mod tests {
         drop(another);
         assert!(path.exists());
 
-        // A write of somebody who has it open without a lock.
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        // A write of somebody who has it open without a lock, perhaps within the same step of the clock.
         std::os::unix::fs::FileExt::write_all_at(&ours, b"precious", 4096).unwrap();
         assert!(locked.take_back(&ours).unwrap().unwrap().contains("written to it"));
         assert!(path.exists());
@@ -141,5 +168,24 @@ mod tests {
         assert!(replaced.take_back(&ours).unwrap().unwrap().contains("another file"));
         assert_eq!(std::fs::read(&path).unwrap(), b"another's");
         assert!(folder.path().join("moved.img").exists());
+    }
+
+    /// As where no descriptor is left.
+    #[test]
+    fn nothing_stays_of_a_file_that_could_not_be_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, path) = (OsStr::new("new.img"), folder.path().join("new.img"));
+        let opened = Folder::open(folder.path()).unwrap();
+        let none_left = || io::Error::from_raw_os_error(libc::EMFILE);
+        assert!(create_sparse_by(&opened, name, &path, 8192, || Err(none_left())).is_err());
+        assert!(!path.exists());
+        // What somebody has put there meanwhile is his.
+        let exchange = || {
+            std::fs::remove_file(&path)?;
+            std::fs::write(&path, "precious")?;
+            Err(none_left())
+        };
+        assert!(create_sparse_by(&opened, name, &path, 8192, exchange).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 }

@@ -160,6 +160,20 @@ impl Held {
 }
 
 impl Folder {
+    /// Removes a name durably, if it is still that of an open file; false: it is another's by now, or nobody's. Nothing is opened for that.
+    pub fn remove_if_is(&self, name: &OsStr, file: &File) -> io::Result<bool> {
+        let there = match calls::stat_at(self.fd.as_fd(), name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            there => there?,
+        };
+        if there.identity != calls::stat_of(file.as_fd())?.identity {
+            return Ok(false);
+        }
+        self.remove(name)?;
+        self.sync()?;
+        Ok(true)
+    }
+
     /// Holds what a name in this folder is that of, under the path by which it was asked for; never what a link leads to.
     pub fn hold(&self, name: &OsStr, path: &Path) -> io::Result<Held> {
         let place = calls::open_name_at(self.fd.as_fd(), name)?;

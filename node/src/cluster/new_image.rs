@@ -84,6 +84,7 @@ fn look(volume: VolumeId, backing: &mut Backing, size: Option<u64>, reserves: bo
     {
         bail!("the backing {} is in use by {holder}; end that use first", backing.name());
     }
+    backing.require_its_path().with_context(|| format!("cannot use the backing {}", backing.name()))?;
     if let Some(marker) = ImageMarker::of(backing) {
         marker.check(volume)?;
     }
