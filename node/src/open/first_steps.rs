@@ -21,10 +21,18 @@ use forebay_core::types::BLOCK_BYTES;
 use forebay_io::backing::MadeImage;
 use forebay_io::durable::remove_durably;
 use forebay_io::folder::{FileKind, Held};
-use forebay_io::{Backing, DeviceFile, FlashTier, Journal, JournalError, LockAttempt, Tier};
+use forebay_io::{Backing, DeviceFile, FlashTier, Journal, JournalError, LockAttempt, Tier, TierError};
 use forebay_rescue::tier_reader::TierReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// A tier that has been made.
+enum MadeTier {
+    /// So it is known again.
+    Held(Held),
+    /// It could not be held, such as where no descriptor is left: nothing tells for certain what is this tier later on. Why, with its path.
+    Unheld(String),
+}
 
 /// See the module's text. Of a volume that has served before there are none.
 pub struct FirstSteps {
@@ -33,7 +41,7 @@ pub struct FirstSteps {
     /// What has been recorded since.
     recorded: Option<Record>,
     /// The tier that has been made.
-    tier: Option<Held>,
+    tier: Option<MadeTier>,
     /// The journal that has been made, or was begun.
     journal: Option<PathBuf>,
     /// The image that has been made.
@@ -87,11 +95,22 @@ impl FirstSteps {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<FoundTier> {
         let made = make_tier(store, record, progress)?;
-        self.tier = Some(match &made.0 {
-            Tier::Memory(tier) => tier.hold()?,
-            Tier::Flash(tier) => tier.hold()?,
-        });
+        self.note_tier(match &made.0 {
+            Tier::Memory(tier) => tier.hold(),
+            Tier::Flash(tier) => tier.hold(),
+        })?;
         Ok(made)
+    }
+
+    fn note_tier(&mut self, held: Result<Held, TierError>) -> Result<()> {
+        match held {
+            Ok(held) => self.tier = Some(MadeTier::Held(held)),
+            Err(error) => {
+                self.tier = Some(MadeTier::Unheld(error.to_string()));
+                return Err(error.into());
+            }
+        }
+        Ok(())
     }
 
     /// First, of a volume that may be recorded as made: from now on no start misses its tier. Where that fails all is left as it is, which
@@ -136,8 +155,8 @@ impl FirstSteps {
     /// Before the tier, of which it speaks. What stood there before stands there again; what another volume has put there since stays.
     fn take_marker_back(&self, volume: VolumeId) -> Result<()> {
         let Some((path, before)) = &self.marker else { return Ok(()) };
-        // One that cannot be read is not what this opening has written, and is left to the next start.
-        let Ok(Some(there)) = Marker::load(path) else { return Ok(()) };
+        // One that cannot be read may be what this opening has written: then nothing goes that it speaks of, and the record names the rest.
+        let Some(there) = Marker::load(path)? else { return Ok(()) };
         if there.volume != volume {
             return Ok(());
         }
@@ -149,7 +168,11 @@ impl FirstSteps {
     }
 
     fn take_tier_back(&self, record: &Record) -> Result<()> {
-        let Some(tier) = &self.tier else { return Ok(()) };
+        let tier = match &self.tier {
+            None => return Ok(()),
+            Some(MadeTier::Unheld(why)) => bail!("{why}, so the tier stays until its volume is made or deleted"),
+            Some(MadeTier::Held(tier)) => tier,
+        };
         let path = tier.path().display();
         let removed = remove_made_tier(tier, record.volume);
         if !removed.with_context(|| format!("cannot remove the tier {path} again"))? {
@@ -242,6 +265,7 @@ mod tests {
     use super::*;
     use forebay_api::config::{DestageName, PolicyName, TierName};
     use forebay_api::record::{ImageIdentity, STORE_VERSION, TierRecord};
+    use forebay_io::file_error::FileError;
 
     fn record(tier: &Path) -> Record {
         Record {
@@ -347,5 +371,40 @@ mod tests {
             Some(marker(VolumeId([9; 16]))),
             "whoever has written it has the image"
         );
+    }
+
+    /// Else the marker would go on to say that writes lie in a tier that is gone, and nobody could use the image again.
+    #[test]
+    fn where_the_marker_cannot_be_read_the_record_goes_on_to_name_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state")).unwrap();
+        let (path, tier) = (folder.path().join("x.img.forebay"), folder.path().join("tier"));
+        let record = record(&tier);
+        let mut steps = made(&store, &record);
+        assert_eq!(steps.load_marker(&path).unwrap(), None);
+        std::fs::write(&path, "torn").unwrap();
+        assert!(steps.take_back(&store).is_err());
+        assert!(tier.exists() && store.load("vm1").unwrap() == Some(record.clone()));
+        // It can be read again.
+        marker(record.volume).save(&path).unwrap();
+        steps.take_back(&store).unwrap();
+        assert!(!path.exists() && !tier.exists() && store.load("vm1").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_tier_that_could_not_be_held_is_named_by_the_record_until_the_volume_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("state")).unwrap();
+        let tier = folder.path().join("tier");
+        let record = record(&tier);
+        let mut steps = made(&store, &record);
+        let none_left = || std::io::Error::from_raw_os_error(libc::EMFILE);
+        let error = FileError::failed("the tier", &tier, "hold", none_left());
+        assert!(steps.note_tier(Err(TierError::File(error))).is_err());
+        let told = format!("{:#}", steps.take_back_after(&store, none_left().into()));
+        assert!(told.contains("cannot hold the tier") && told.contains("volume delete"), "{told}");
+        assert!(tier.exists() && store.load("vm1").unwrap() == Some(record.clone()));
+        made(&store, &record).take_back(&store).unwrap();
+        assert!(!tier.exists());
     }
 }
