@@ -124,7 +124,8 @@ impl Store {
         let path = self.record_path(name);
         let text = match folder::read_text(&path, FILE_BYTES_MAX) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // A link that leads to nothing is a record that cannot be read now.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => return Ok(None),
             Err(error) => {
                 return Err(error).with_context(|| format!("cannot read the volume record {}", path.display()));
             }
@@ -336,6 +337,12 @@ mod tests {
         assert!(format!("{:#}", store.load("vm1").unwrap_err()).contains("newer version"));
         store.remove("vm1").unwrap();
         assert_eq!(store.load("vm1").unwrap(), None);
+        // Its disk is not there now: nobody takes the volume for one that is not recorded.
+        let link = dir.path().join("volumes/vm1.toml");
+        std::os::unix::fs::symlink("/nowhere/vm1.toml", &link).unwrap();
+        assert_eq!(store.names().unwrap(), ["vm1"]);
+        assert!(format!("{:#}", store.load("vm1").unwrap_err()).contains("vm1.toml"));
+        fs::remove_file(&link).unwrap();
 
         let path = dir.path().join("m");
         assert_eq!(Marker::load(&path).unwrap(), None);

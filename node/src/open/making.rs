@@ -18,7 +18,8 @@ use forebay_core::types::BLOCK_BYTES;
 use forebay_io::folder::{FileKind, Held};
 use forebay_io::{FlashTier, LockAttempt, MemoryTier, Tier};
 use forebay_rescue::tier_reader::TierReader;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 /// Makes the tier that a record names, where nothing is that anybody needs.
 pub fn make_tier(store: &Store, record: &Record, progress: &mut dyn FnMut(u64, u64)) -> Result<(Tier, Superblock)> {
@@ -69,12 +70,13 @@ pub fn is_own_place(store: &Store, record: &Record) -> bool {
 
 /// The other volume whose record names the place of this one's tier; an error where a record cannot be read, and so may name it.
 fn recorded_for_another(store: &Store, record: &Record) -> Result<Option<String>> {
-    let mut unread = Ok(None);
+    let (mut unread, path) = (Ok(None), &record.tier.path);
+    let place = place_of(path);
+    // One place may have many names: links to it, links to its folder, and device nodes.
+    let is_same = |other: &PathBuf| other == path || place.is_some() && place_of(other) == place;
     for name in store.names()?.into_iter().filter(|name| *name != record.name) {
         match store.load(&name) {
-            Ok(Some(other))
-                if other.tier.path == record.tier.path || other.spare.as_ref() == Some(&record.tier.path) =>
-            {
+            Ok(Some(other)) if is_same(&other.tier.path) || other.spare.as_ref().is_some_and(is_same) => {
                 return Ok(Some(name));
             }
             Ok(_) => {}
@@ -82,6 +84,13 @@ fn recorded_for_another(store: &Store, record: &Record) -> Result<Option<String>
         }
     }
     unread
+}
+
+/// What a path leads to, as numbers: of a file its file system's and its own, of a device its own alone. None: nothing is there, or it
+/// cannot be looked at.
+fn place_of(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::metadata(path).ok()?;
+    if found.file_type().is_block_device() { Some((found.rdev(), 0)) } else { Some((found.dev(), found.ino())) }
 }
 
 /// A place that the record of another volume names is that volume's, whatever lies there now.
@@ -351,6 +360,12 @@ mod tests {
         other.tier.made = true;
         store.save(&other).unwrap();
         std::fs::write(&path, "damaged, with writes").unwrap();
+        let refused = format!("{:#}", make_tier(&store, &record, &mut |_, _| {}).map(drop).unwrap_err());
+        assert!(refused.contains("volume other has it") && !is_own_place(&store, &record), "{refused}");
+        // Under another name it is the same.
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(store.tier_path("vm1").parent().unwrap(), &link).unwrap();
+        store.save(&Record { tier: TierRecord { path: link.join("vm1.tier"), ..other.tier }, ..other }).unwrap();
         let refused = format!("{:#}", make_tier(&store, &record, &mut |_, _| {}).map(drop).unwrap_err());
         assert!(refused.contains("volume other has it") && !is_own_place(&store, &record), "{refused}");
         // What it names is not known any more, so it may be this.
