@@ -42,11 +42,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 mod first_steps;
 mod making;
 mod reconcile;
+mod strangers;
 pub use first_steps::{FirstSteps, also_left};
 use making::wipe_fixed_blocks;
 pub use making::{is_all_zeros, is_own_place, make_tier};
 use reconcile::reconcile;
 pub use reconcile::{record_of, stand_in};
+use strangers::refuse_backing_of_another;
 
 /// How long the lock of a tier is awaited: requests of a killed process end when the device has answered them.
 pub const TIER_LOCK_WAIT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -200,6 +202,9 @@ pub fn open(
     };
     steps.note_image(&mut backing);
     try_backing_lock(&mut backing, !first && record.tier.made)?;
+    if first {
+        refuse_backing_of_another(store, &record, &backing)?;
+    }
     let image_name = backing.name();
     let regular = backing.file().filter(|file| file.kind() == FileKind::Regular);
     let marker_path = store.marker_path(&record.name, regular.map(|file| file.path()));
@@ -209,11 +214,7 @@ pub fn open(
         None => Image::Nbd { size_bytes: backing.size()?, quiet: None },
     };
     let sighting = image.sighting().with_context(|| format!("cannot look at the backing {image_name}"))?;
-    let (found, tier_word, tier) = look_for_tier(&mut record)?;
-    let mut sought = Sought { found, word: tier_word, tier };
-    if found == TierFound::Missing && store.was_in_memory_of_an_earlier_boot(&record)? {
-        sought.found = TierFound::LostWithBoot;
-    }
+    let mut sought = seek_tier(store, &mut record)?;
     let late_writes = may_have_late_writes(sought.found, marker.as_ref());
     let given_up = pass_judgement(&record, spec, &backing, marker.as_ref(), &sighting, &mut sought, &mut remarks)?;
     let Sought { found, word: tier_word, mut tier } = sought;
@@ -288,6 +289,12 @@ struct Sought {
     /// How far the backing is, as the tier says.
     word: Option<TierWord>,
     tier: Option<FoundTier>,
+}
+
+fn seek_tier(store: &Store, record: &mut Record) -> Result<Sought> {
+    let (found, word, tier) = look_for_tier(record)?;
+    let is_lost = found == TierFound::Missing && store.was_in_memory_of_an_earlier_boot(record)?;
+    Ok(Sought { found: if is_lost { TierFound::LostWithBoot } else { found }, word, tier })
 }
 
 /// Refuses a tier, an image and a marker that do not belong together, unless the operator has said what then. The tier that
