@@ -2,7 +2,8 @@
 //! others from being served, and is told.
 
 use forebay_tests::curl::free_address;
-use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command, wait_within};
+use forebay_tests::harness::{TempDir, VOLUME_NAME, die_with_the_test, forebay, run_command, skip, wait_within};
+use forebay_tests::kernel::{Loop, no_fuse_or_loop};
 use forebay_tests::nbd::{Address, Client, Target};
 use serde_json::Value;
 use std::fs::File;
@@ -419,4 +420,44 @@ fn a_volume_is_not_made_in_the_place_of_the_tier_of_one_that_is_not_open() {
     site.start("off", &config);
     assert!(site.serves("first"), "{}", site.output());
     site.stop();
+}
+
+/// Beside a device there is no marker, and nobody has one locked whose volume is not open.
+#[test]
+fn a_volume_is_not_made_on_the_device_of_one_that_is_not_open_and_has_writes() {
+    if let Some(reason) = no_fuse_or_loop() {
+        return skip(reason);
+    }
+    let mut site = Site::new("config-device");
+    site.make_image("first");
+    let device = Loop::attach(&site.folder.join("first.img"));
+    let link = site.path("disk");
+    std::os::unix::fs::symlink(device.path(), &link).unwrap();
+    let backing = device.path().display();
+    let config = format!("[[volume]]\nname = \"first\"\nbacking = \"{backing}\"\ntier_size = \"8M\"\n");
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.kill();
+    let (tier, aside) = (site.path("state/tiers/first.tier"), site.path("aside"));
+    std::fs::rename(&tier, &aside).unwrap();
+    site.start("off", &config);
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed")]);
+    let create = ["volume", "create", "second", "--tier-size", "8M", "--backing", &link];
+    let refused = site.run(&create, &[]).expect_failure().text();
+    assert!(refused.contains("volume first has that backing, and did not leave it complete"), "{refused}");
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed")]);
+    assert!(!site.end(), "{}", site.output());
+
+    // Once it was left complete, it is as good as a file that was.
+    std::fs::rename(&aside, &tier).unwrap();
+    site.start("off", &config);
+    assert!(site.serves("first"), "{}", site.output());
+    site.stop();
+    std::fs::rename(&tier, &aside).unwrap();
+    std::fs::write(&tier, "damaged").unwrap();
+    site.start("off", &config);
+    assert_eq!(phases(&site.told(&["volume", "list"])), [("first", "failed")]);
+    site.run(&create, &[]).expect_success();
+    assert!(site.serves("second"), "{}", site.output());
+    assert!(!site.end(), "what is in the damaged tier is nobody knows what: {}", site.output());
 }
