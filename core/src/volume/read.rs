@@ -858,35 +858,44 @@ impl Volume {
         {
             return self.unpin_pieces(&pieces);
         }
-        let failed = failed.is_some();
+        let error = failed.map(|failure| self.error_of(failure));
         match wanted.target {
             Target::Client(id) if self.is_mute() => {
                 self.recorder.forget(id);
                 self.unpin_pieces(&pieces);
             }
-            Target::Client(id) if !failed => {
-                if wanted.repeats > 0 {
-                    self.recorder.read_waited(Duration(READ_AGAIN_AFTER.0 * u64::from(wanted.repeats)));
+            Target::Client(id) => match error {
+                None => {
+                    if wanted.repeats > 0 {
+                        self.recorder.read_waited(Duration(READ_AGAIN_AFTER.0 * u64::from(wanted.repeats)));
+                    }
+                    self.answer_read(id, pieces, shows, from_memory);
                 }
-                self.answer_read(id, pieces, shows, from_memory);
-            }
-            Target::Client(id) => {
-                self.unpin_pieces(&pieces);
-                self.answer(id, Err(RequestError::Io));
-            }
+                Some(error) => {
+                    self.unpin_pieces(&pieces);
+                    self.answer(id, Err(error));
+                }
+            },
             Target::Nobody => self.unpin_pieces(&pieces),
             Target::Prefetch => {
                 self.unpin_pieces(&pieces);
-                self.end_prefetched_part(failed);
+                self.end_prefetched_part(error.is_some());
             }
-            Target::Edge { task, edge } => {
-                if failed {
+            Target::Edge { task, edge } => match error {
+                None => self.on_edge_read(task, edge, pieces, checks),
+                Some(error) => {
                     self.unpin_pieces(&pieces);
-                    self.end_edge(task, edge, Err(RequestError::Io));
-                } else {
-                    self.on_edge_read(task, edge, pieces, checks);
+                    self.end_edge(task, edge, Err(error));
                 }
-            }
+            },
+        }
+    }
+
+    /// What the backing fails to deliver to a volume that stops is abandoned: whoever serves next may still have it.
+    fn error_of(&self, failure: ReadFailure) -> RequestError {
+        match failure {
+            ReadFailure::Backing(_) if self.phase == Phase::Stopping => RequestError::Shutdown,
+            ReadFailure::Backing(_) | ReadFailure::Tier => RequestError::Io,
         }
     }
 

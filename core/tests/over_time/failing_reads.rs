@@ -280,3 +280,20 @@ fn a_write_whose_client_has_hung_up_ends_with_the_failure() {
     unread.run_to(2 * SECOND);
     assert_eq!(unread.answers[&next].1, Ok(()));
 }
+
+/// Those under way when it is told to stop are not tried again, and their clients are told that it stops: it is not their backing that
+/// has failed them.
+#[test]
+fn reads_that_fail_while_a_volume_stops_are_abandoned_and_not_failed() {
+    for drain in [false, true] {
+        let mut unread = Unread::until(u64::MAX / 2);
+        let ids = [unread.read(1, 0), unread.write_bytes(2, 9)];
+        unread.handle(Event::Control { id: ControlId(1), command: Control::Stop { drain } });
+        unread.work();
+        assert!(unread.answers.is_empty(), "they are under way: {:?}", unread.answers);
+        unread.run_to(SECOND);
+        for id in ids {
+            assert_eq!(unread.answers[&id].1, Err(RequestError::Shutdown), "drain: {drain}");
+        }
+    }
+}

@@ -11,7 +11,8 @@
 //!   the checksum over it cost more than the copy. `limit` has both.)
 //! - A request is handed in when its last byte has arrived, never before. Frames of a request that never came whole
 //!   are returned.
-//! - Each request handed in is answered once or named in a hang-up. Pieces of an answer go back to the volume when
+//! - Each request handed in is answered once or named in a hang-up. One that a stop abandons is answered by the end of the connection:
+//!   clients take an error for good, and ask again whom they find when they connect anew. Pieces of an answer go back to the volume when
 //!   their last byte has left, in order, or when the connection is closed.
 //! - Frames that are in use until the client does its part (a payload that is not yet whole, an answer that is not yet
 //!   taken) are held in the volume's account, which refuses one client what others need.
@@ -58,7 +59,9 @@ const HOT_BYTES: usize = 256 << 10;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
+mod leaving;
 mod pack;
+use leaving::code_of;
 pub use pack::Packed;
 
 /// Memory that all connections of a shard use in turn; nothing in it outlives a call.
@@ -99,6 +102,8 @@ pub enum Closed {
     Disconnected,
     /// The client closed its end without a good-bye.
     HungUp,
+    /// The volume is being stopped, and what it has answered has left.
+    Stopped,
     /// The client broke the protocol; what it did.
     Violation(&'static str),
     /// The socket failed.
@@ -112,6 +117,8 @@ enum Phase {
     Open,
     /// The client said good-bye: what it asked before is still answered.
     Finishing,
+    /// The volume has abandoned something, or does not take it: the rest is still answered, and then the connection ends.
+    Leaving,
     Closed(Closed),
 }
 
@@ -220,6 +227,14 @@ impl Asked {
         match self {
             Asked::Read { length, .. } | Asked::Write { length } => u64::from(length),
             Asked::Other => 0,
+        }
+    }
+
+    /// Frames in the volume's account until it is answered: those of a read.
+    fn frames_held(self, offset: u64) -> u32 {
+        match self {
+            Asked::Read { length, .. } => blocks_of(offset, length),
+            Asked::Write { .. } | Asked::Other => 0,
         }
     }
 }
@@ -349,7 +364,7 @@ impl Connection {
     /// reading, the caller ends the connection by `close`: nobody is left to answer.
     pub fn waits_for(&self) -> WaitsFor {
         match (&self.phase, self.waits_for) {
-            (Phase::Finishing | Phase::Closed(_), _) => WaitsFor::Nothing,
+            (Phase::Finishing | Phase::Leaving | Phase::Closed(_), _) => WaitsFor::Nothing,
             (Phase::Open, WaitsFor::Replies) if self.has_room(self.wanted_bytes) => WaitsFor::Turn,
             (Phase::Open, waits_for) => waits_for,
         }
@@ -380,7 +395,7 @@ impl Connection {
     pub fn closed(&self) -> Option<&Closed> {
         match &self.phase {
             Phase::Closed(why) => Some(why),
-            Phase::Open | Phase::Finishing => None,
+            Phase::Open | Phase::Finishing | Phase::Leaving => None,
         }
     }
 
@@ -513,7 +528,7 @@ impl Connection {
                 }
                 Incoming::Payload(payload) => {
                     at += payload.take(backend, &bytes[at..]);
-                    if !self.hand_in_if_whole(backend) {
+                    if !self.hand_in_if_whole(backend) || self.phase != Phase::Open {
                         return at;
                     }
                 }
@@ -583,7 +598,7 @@ impl Connection {
             Command::Read => {
                 let (length, one_chunk) = (length as u32, head.flags & command_flags::DF != 0);
                 if let Err(error) = backend.admissible(&Request::Read { offset, length }) {
-                    self.refuse(label, code_of(error));
+                    self.refuse_for(label, error);
                     return Ok(());
                 }
                 let count = blocks_of(offset, length);
@@ -633,7 +648,10 @@ impl Connection {
         let request = Request::Write { offset, length, payload: Payloads::new(), fua };
         if let Err(error) = backend.admissible(&request) {
             backend.withdraw(ClientId(self.number));
-            self.refuse_with_payload(backend, &head, label, code_of(error));
+            match code_of(error) {
+                Some(code) => self.refuse_with_payload(backend, &head, label, code),
+                None => self.leave(),
+            }
             return Ok(());
         }
         let count = blocks_of(offset, length);
@@ -738,7 +756,7 @@ impl Connection {
         request: Request,
     ) -> bool {
         if let Err(error) = backend.admissible(&request) {
-            self.refuse(Label::of(&head), code_of(error));
+            self.refuse_for(Label::of(&head), error);
             return false;
         }
         let slot = self.slots_free.pop().unwrap_or_else(|| {
@@ -779,6 +797,9 @@ impl Connection {
         let slot = &mut self.slots[index as usize];
         let Slot::Open { head, asked } = *slot else { panic!("request {id} is answered once, while it is open") };
         let label = Label::of(&head);
+        if result == Err(RequestError::Shutdown) {
+            return self.abandoned(backend, index, asked, label);
+        }
         *slot = Slot::Answered;
         let pieces = match result {
             Ok(pieces) => match asked {
@@ -795,15 +816,12 @@ impl Connection {
                 }
             },
             Err(error) => {
-                self.replies.put_error(label, code_of(error));
+                self.replies.put_error(label, code_of(error).expect("what is abandoned has no answer"));
                 Pieces::new()
             }
         };
         let slot = NonZeroU32::new(index);
-        let held = match asked {
-            Asked::Read { length, .. } => blocks_of(label.offset, length),
-            Asked::Write { .. } | Asked::Other => 0,
-        };
+        let held = asked.frames_held(label.offset);
         self.answers.push_back(Answer { slot, bytes: asked.bytes(), held, pieces, end: self.replies.queued() });
     }
 
@@ -914,12 +932,6 @@ impl Connection {
         }
     }
 
-    fn finish_if_done<B: Backend + ?Sized>(&mut self, backend: &mut B) {
-        if self.phase == Phase::Finishing && self.in_flight == 0 && !self.has_unsent() {
-            self.end(backend, Closed::Disconnected);
-        }
-    }
-
     // --- the end ---
 
     /// Ends the connection: what is in flight is abandoned, everything it holds is given back.
@@ -973,15 +985,6 @@ pub fn drop_reply<B: Backend + ?Sized>(backend: &mut B, result: Result<Pieces, R
     match result {
         Ok(pieces) if !pieces.is_empty() => backend.sent(pieces),
         Ok(_) | Err(_) => {}
-    }
-}
-
-fn code_of(error: RequestError) -> ErrorCode {
-    match error {
-        RequestError::Io => ErrorCode::Io,
-        RequestError::NoSpace => ErrorCode::NoSpace,
-        RequestError::Invalid => ErrorCode::Invalid,
-        RequestError::Shutdown => ErrorCode::Shutdown,
     }
 }
 

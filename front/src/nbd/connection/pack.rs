@@ -66,7 +66,7 @@ impl Connection {
 
     /// What the client has said that was not answered, as it said it. None: some of its bytes are gone, or it has ended.
     fn asked_again<B: Backend + ?Sized>(&self, backend: &B, taken: &HashMap<RequestId, Request>) -> Option<Vec<u8>> {
-        if let Phase::Closed(_) = self.phase {
+        if let Phase::Leaving | Phase::Closed(_) = self.phase {
             return None;
         }
         let mut bytes = Vec::new();

@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
 mod extended;
+mod leaving;
 mod moved;
 
 const SIZE: u64 = 1 << 20;
@@ -372,9 +373,7 @@ fn a_read_only_export_refuses_what_changes_it() {
 
 #[test]
 fn what_the_volume_does_not_admit_is_answered_with_its_error() {
-    for (error, code) in
-        [(RequestError::Io, 5), (RequestError::NoSpace, 28), (RequestError::Invalid, 22), (RequestError::Shutdown, 108)]
-    {
+    for (error, code) in [(RequestError::Io, 5), (RequestError::NoSpace, 28), (RequestError::Invalid, 22)] {
         let mut pair = pair(Session::default());
         pair.volume.inadmissible = Some(error);
         let bytes = [request(Command::Read, 0, 1, 0, 512), write(2, 0, &[1; 5000])].concat();
