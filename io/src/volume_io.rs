@@ -68,6 +68,9 @@ enum Kind {
     JournalSync,
 }
 
+/// In the place of an operation's key: a look at the server of the backing, which is no operation of core's.
+const LOOK: usize = usize::MAX;
+
 const BACKING_OF_OWNER: &str = "only who owns the volume has operations on its backing";
 
 #[derive(Debug)]
@@ -106,6 +109,10 @@ pub struct VolumeIo {
     tier_stats: DeviceStats,
     /// The block of the volume whose payload last failed its check.
     damaged: Cell<Option<BlockIndex>>,
+    /// The server of the backing is being looked at.
+    looks: bool,
+    /// How that has ended.
+    looked: Option<io::Result<()>>,
 }
 
 impl VolumeIo {
@@ -136,6 +143,8 @@ impl VolumeIo {
             delayed: BinaryHeap::new(),
             tier_stats: DeviceStats::default(),
             damaged: Cell::new(None),
+            looks: false,
+            looked: None,
         }
     }
 
@@ -226,6 +235,7 @@ impl VolumeIo {
     /// What it has open beside its tier, to be closed by itself. A connection to an NBD server ends here and now: this thread's reactor
     /// tells its readiness, and its close waits for nobody.
     pub fn take_backing(&mut self) -> (Option<Backing>, Option<Journal>) {
+        self.looks = false;
         (self.backing.take().filter(|backing| backing.file().is_some()), self.journal.take())
     }
 
@@ -587,10 +597,39 @@ impl VolumeIo {
     /// Ends of operations that did not come through the reactor.
     fn take_finished(&mut self, out: &mut Vec<Event>) {
         while let Some((key, result)) = self.nbd_mut().and_then(|client| client.take_finished()) {
+            if key == LOOK {
+                (self.looks, self.looked) = (false, Some(result));
+                continue;
+            }
             if let Executed::Done(event) = self.ended(key, result, None) {
                 out.push(event);
             }
         }
+    }
+
+    /// Why the backing's server cannot be reached, as far as is known without asking it.
+    pub fn backing_trouble(&self) -> Option<&str> {
+        self.backing.as_ref()?.nbd()?.trouble()
+    }
+
+    /// Asks the server of the backing for its first bytes, by the connection that there is; of a file there is nothing to ask here. One
+    /// look at a time. Core knows nothing of it, and it changes nothing.
+    pub fn look_at_server(&mut self, reactor: &mut Reactor) {
+        let looks = self.looks;
+        match self.nbd_mut() {
+            None => self.looked = Some(Ok(())),
+            Some(_) if looks => {}
+            Some(client) => {
+                let buffers = Buffers::owned(AlignedBuffer::new(client.export().align as usize));
+                client.submit(reactor, LOOK, OperationKind::Read { offset: 0 }, buffers);
+                self.looks = true;
+            }
+        }
+    }
+
+    /// How a look at the server has ended.
+    pub fn take_looked(&mut self) -> Option<io::Result<()>> {
+        self.looked.take()
     }
 
     /// Something that the operator should be told about the backing's connection.
@@ -672,7 +711,16 @@ impl VolumeIo {
         if self.backing.as_ref().and_then(Backing::nbd).is_some_and(|client| client.has_finished()) {
             return Some(Instant(0));
         }
-        self.delayed.peek().map(|Reverse((due, _))| *due)
+        let look = self.backing.as_ref().and_then(Backing::nbd).and_then(|client| client.look_due());
+        let look = look.map(|left| clock_now() + Duration(left.as_nanos() as u64));
+        self.delayed.peek().map(|Reverse((due, _))| *due).into_iter().chain(look).min()
+    }
+
+    /// Looks whether the host of the backing's server is still there, when it is time for that. To be called after effects were carried out.
+    pub fn look_at_host(&mut self, reactor: &mut Reactor) {
+        if let Some(client) = self.nbd_mut() {
+            client.look(reactor);
+        }
     }
 
     /// Tells what a model has held back until now, and what a connection ended at once.

@@ -16,6 +16,8 @@
 //! - An opening has had a flush answered ([`handshake::flush`]): what an earlier process was told is written, and nobody has in a log
 //!   any more, is durable before a client's flush is promised here.
 //! - Reads change nothing and are asked again by the next connection; they fail when none comes in [`PATIENCE`].
+//! - A connection whose other host says nothing any more is lost before a read by it has waited too long; one whose server is slow is
+//!   not ([`silence`]).
 //! - The shard's thread never blocks: connecting is done by a thread that lives while there is no connection.
 //!
 //! TRIM is never sent: what it leaves to be read is undefined, and a trimmed range of a volume reads as zeros.
@@ -23,6 +25,7 @@
 //! structured replies have to be asked for; FUA is not needed, because core syncs by flush.
 
 pub mod handshake;
+mod silence;
 pub mod uri;
 
 use crate::buffers::Buffers;
@@ -162,6 +165,8 @@ enum Link {
     Down {
         /// No new connection came in time.
         given_up: bool,
+        /// Why there is none: how the former one ended, or why the last attempt failed.
+        why: String,
     },
 }
 
@@ -199,6 +204,8 @@ pub struct NbdClient {
     gate: Gate,
     /// A connection was lost then with changes unanswered, and `nbd_quiet` has not passed since.
     late_from: Option<Instant>,
+    /// When the other host is looked at, while requests are under way.
+    look_at: Option<Instant>,
 
     ops: Slab<Op>,
     /// Reads and syncs not wholly asked for.
@@ -237,6 +244,7 @@ impl NbdClient {
             generation: 0,
             gate: if export.flush { Gate::Flush } else { Gate::Open },
             late_from: None,
+            look_at: None,
             ops: Slab::new(),
             reads: VecDeque::new(),
             changes: VecDeque::new(),
@@ -267,6 +275,14 @@ impl NbdClient {
     /// Whether there is a connection.
     pub fn connected(&self) -> bool {
         matches!(self.link, Link::Up(_))
+    }
+
+    /// Why there is no connection, while there is none.
+    pub fn trouble(&self) -> Option<&str> {
+        match &self.link {
+            Link::Up(_) => None,
+            Link::Down { why, .. } => Some(why),
+        }
     }
 
     /// Sets the reactor tokens: `token` and the next one. Before the first operation.
@@ -316,7 +332,7 @@ impl NbdClient {
             | OperationKind::Zero { .. }
             | OperationKind::Sync => {}
         }
-        if let Link::Down { given_up } = self.link {
+        if let Link::Down { given_up, .. } = self.link {
             self.keep_connecting(reactor);
             let waits = matches!(kind, OperationKind::Read { .. }) && !given_up;
             if !waits {
@@ -330,6 +346,36 @@ impl NbdClient {
             self.reads.push_back(id)
         }
         self.go_on(reactor);
+    }
+
+    /// Hears of the end of a connection by which nothing is asked, and gives one up where nothing comes from its other host any more. To be
+    /// called before the first request, when [`NbdClient::look_due`] says so, and whenever requests may have begun.
+    pub fn look(&mut self, reactor: &mut Reactor) {
+        if self.watched.is_none()
+            && let Err(error) = self.watch(reactor)
+        {
+            return self.lost(reactor, &error);
+        }
+        let Link::Up(socket) = &self.link else { return self.look_at = None };
+        if self.requests.is_empty() {
+            return self.look_at = None;
+        }
+        let now = Instant::now();
+        if self.look_at.is_some_and(|at| at > now) {
+            return;
+        }
+        // Not at the first request after a rest, in which little is heard.
+        let looked_before = self.look_at.replace(now + silence::LOOK_EVERY).is_some();
+        if looked_before && silence::silent_for(socket).is_some_and(|silent| silent >= silence::SILENCE_MAX) {
+            let seconds = silence::SILENCE_MAX.as_secs();
+            let text = format!("nothing has come from its host for {seconds} s");
+            self.lost(reactor, &io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+    }
+
+    /// In what time [`NbdClient::look`] is to be called.
+    pub fn look_due(&self) -> Option<Duration> {
+        Some(self.look_at?.saturating_duration_since(Instant::now()))
     }
 
     /// The reactor has told that one of our tokens is ready.
@@ -656,7 +702,9 @@ impl NbdClient {
     // --- losing and finding the server ---
 
     fn lost(&mut self, reactor: &mut Reactor, why: &io::Error) {
-        let Link::Up(socket) = std::mem::replace(&mut self.link, Link::Down { given_up: false }) else { return };
+        let why = format!("the connection to {} is lost ({why})", self.uri);
+        let down = Link::Down { given_up: false, why: why.clone() };
+        let Link::Up(socket) = std::mem::replace(&mut self.link, down) else { return };
         if self.watched.take().is_some() {
             // Closing it takes it off the epoll as well.
             let _ = reactor.unwatch(socket.as_raw_fd());
@@ -664,7 +712,7 @@ impl NbdClient {
         drop(socket);
         // It made this connection; if it still waits out the quiet time of the one before, the next one goes on with that.
         self.dismiss_keeper(reactor);
-        self.notices.push_back(format!("the connection to {} is lost ({why}); connecting anew", self.uri));
+        self.notices.push_back(format!("{why}; connecting anew"));
         if self.changes_answered < self.changes_asked {
             self.late_from = Some(Instant::now());
         }
@@ -748,7 +796,7 @@ impl NbdClient {
         for news in all {
             match news {
                 News::Connected(connected) => self.connected_anew(connected),
-                News::Failed(why) => self.notices.push_back(format!("cannot reach {}: {why}; trying on", self.uri)),
+                News::Failed(why) => self.attempt_failed(&why),
                 News::PatienceOver => self.give_up(),
                 News::QuietOver => {
                     self.late_from = None;
@@ -762,6 +810,14 @@ impl NbdClient {
             self.keep_connecting(reactor);
         }
         self.go_on(reactor);
+    }
+
+    fn attempt_failed(&mut self, error: &str) {
+        let text = format!("cannot reach {}: {error}", self.uri);
+        if let Link::Down { why, .. } = &mut self.link {
+            why.clone_from(&text);
+        }
+        self.notices.push_back(format!("{text}; trying on"));
     }
 
     fn connected_anew(&mut self, Connected { socket, export }: Connected) {
@@ -778,7 +834,7 @@ impl NbdClient {
 
     /// Reads have waited long enough.
     fn give_up(&mut self) {
-        if let Link::Down { given_up } = &mut self.link {
+        if let Link::Down { given_up, .. } = &mut self.link {
             *given_up = true;
             for id in std::mem::take(&mut self.reads) {
                 let op = self.ops.remove(id);

@@ -17,11 +17,13 @@ pub const FLUSH_DEADLINE: Duration = Duration::from_secs(60);
 const REQUEST_BYTES_DEFAULT: u32 = 32 << 20;
 /// Zeros asked for by one request where the server names no limit.
 const ZERO_BYTES_DEFAULT: u32 = 1 << 30;
-/// A peer that is gone without a word is noticed after about 10 + 3 * 5 s.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_RETRIES: u32 = 3;
-/// Bytes sent that nobody acknowledges end the connection after this time.
+/// A peer that says nothing is asked for a sign of life after so long and every so often: three times within
+/// [`super::silence::SILENCE_MAX`].
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// How often it is asked before it is gone, where the time below does not say so first.
+const KEEPALIVE_RETRIES: u32 = 11;
+/// Bytes sent that nobody acknowledges, probes that nobody answers, and a server that takes nothing, end the connection after this time.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
 
 const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
