@@ -416,6 +416,7 @@ impl Node {
         } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
+        let in_place_of_another = shard.is_some();
         let shard = shard.unwrap_or_else(|| self.emptiest_shard(memory_node));
         let opening = Arc::new(Opening::new(volume.backing.as_ref().and_then(Backing::share), image));
         let activity = Arc::new(AtomicU64::new(0));
@@ -446,6 +447,9 @@ impl Node {
             Err(reason) => Err(reason),
         };
         if let Err(reason) = outcome {
+            if in_place_of_another {
+                self.leave_empty(&name, &running).await;
+            }
             self.detach(&running).await;
             // Whoever tries again at once finds no lock of this attempt.
             drop(preparation);

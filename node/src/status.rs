@@ -22,7 +22,7 @@ pub fn volume_running(
 ) -> VolumeReport {
     let s = &snapshot.status;
     let (phase, problem) = phase_and_problem(s.phase);
-    let (state, error) = backing_and_error(s.backing, snapshot.damaged);
+    let (state, error) = backing_and_error(snapshot);
     VolumeReport {
         name: facts.name.clone(),
         volume: facts.volume.clone(),
@@ -145,10 +145,21 @@ fn phase_and_problem(phase: Phase) -> (VolumePhase, Option<String>) {
 
 /// What keeps the backing from its work, while something does.
 pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
-    backing_and_error(snapshot.status.backing, snapshot.damaged).1
+    backing_and_error(snapshot).1
 }
 
-fn backing_and_error(state: core::BackingState, damaged: Option<BlockIndex>) -> (BackingState, Option<String>) {
+/// Core hears of a server that is away when it asks it for something; that a connection is lost is shown before.
+fn backing_and_error(snapshot: &Snapshot) -> (BackingState, Option<String>) {
+    let (state, error) = state_and_error(snapshot.status.backing, snapshot.damaged);
+    let Some(unreached) = snapshot.unreached.clone() else { return (state, error) };
+    match (state, error) {
+        (BackingState::Ready, _) => (BackingState::Failing, Some(unreached)),
+        (state, None) => (state, Some(unreached)),
+        (state, Some(error)) => (state, Some(format!("{error}; {unreached}"))),
+    }
+}
+
+fn state_and_error(state: core::BackingState, damaged: Option<BlockIndex>) -> (BackingState, Option<String>) {
     match state {
         core::BackingState::AwaitingLock => (BackingState::AwaitingLock, None),
         core::BackingState::ReplayingJournal => (BackingState::ReplayingJournal, None),
@@ -277,6 +288,7 @@ pub(crate) mod tests {
             connections: 1,
             request_bytes_max: 1 << 20,
             damaged: None,
+            unreached: None,
             seen: None,
         }
     }
@@ -301,8 +313,24 @@ pub(crate) mod tests {
 
     #[test]
     fn damage_is_told_with_its_place() {
-        let words = backing_and_error(core::BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
+        let words = state_and_error(core::BackingState::Failing(IoError::Checksum), Some(BlockIndex(7))).1.unwrap();
         assert!(words.contains("bytes 28672 to 32767") && words.contains("salvage"), "{words}");
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_trouble_of_a_backing_that_nothing_was_asked_of() {
+        let mut away = snapshot();
+        away.unreached = Some("the connection is lost".into());
+        let mut shown = |state| {
+            away.status.backing = state;
+            let (state, error) = backing_and_error(&away);
+            (state, error.unwrap())
+        };
+        let lost = "the connection is lost".to_owned();
+        assert_eq!(shown(core::BackingState::Ready), (BackingState::Failing, lost.clone()));
+        assert_eq!(shown(core::BackingState::Held), (BackingState::Held, lost), "nothing is to be written to it");
+        let (state, error) = shown(core::BackingState::Failing(IoError::Gone));
+        assert_eq!((state, error.as_str()), (BackingState::Failing, "the device is gone; the connection is lost"));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub request_bytes_max: u32,
     /// The block whose payload last failed its check.
     pub damaged: Option<BlockIndex>,
+    /// Why the server of its backing cannot be reached, while it is known not to be.
+    pub unreached: Option<String>,
     /// What it has measured, where that was asked for.
     pub seen: Option<Box<Stats>>,
 }
@@ -133,6 +135,13 @@ pub enum ToShard {
         key: VolumeKey,
         /// Then; dropped where there is no such volume.
         rests: oneshot::Sender<()>,
+    },
+    /// Ask the server of a backing for something, by the connection that there is.
+    LookAtServer {
+        /// The volume whose backing it is.
+        key: VolumeKey,
+        /// Told how it has answered, as soon as it has; at once where the backing is a file.
+        answer: oneshot::Sender<std::io::Result<()>>,
     },
     /// A step of opening the backing of a volume anew.
     Opening {

@@ -142,6 +142,8 @@ pub struct Slot {
     rests: Option<oneshot::Sender<()>>,
     /// Waits until nothing of it is under way to its backing and journal.
     left: Option<oneshot::Sender<Option<Journal>>>,
+    /// Wait for an answer of the backing's server.
+    looks: Vec<oneshot::Sender<std::io::Result<()>>>,
     activity: Arc<AtomicU64>,
     touched: bool,
     /// The earliest entry of the shard's timers for it.
@@ -379,6 +381,7 @@ impl Shard {
                     break;
                 }
             }
+            slot.io.look_at_host(&mut self.reactor);
             while let Some(notice) = slot.io.take_notice() {
                 log::say!(Notice, volume(names::shown(VolumeId(slot.identity))), "{notice}");
             }
@@ -388,6 +391,7 @@ impl Shard {
                 let _ = slot.replayed.take().map(|recorded| recorded.send(()));
             }
             slot.publish_when_at_rest();
+            slot.publish_looks();
             self.clients.park_if_still(slot, key as u32, &mut self.reactor, now);
             slot.activity.fetch_add(1, Ordering::Relaxed);
             if let Some(driver) = &mut self.driver {
@@ -449,6 +453,7 @@ impl Shard {
                     slot.rests = Some(rests);
                     self.touch(key as usize);
                 }
+                ToShard::LookAtServer { key: VolumeKey(key), answer } => self.look_at_server(key, answer),
                 ToShard::Opening { key: VolumeKey(key), step } => {
                     let Some(slot) = self.slot(key) else { continue };
                     slot.take_opening_step(step);
@@ -480,6 +485,13 @@ impl Shard {
                 ToShard::Exit => self.ending = true,
             }
         }
+    }
+
+    fn look_at_server(&mut self, key: u32, answer: oneshot::Sender<std::io::Result<()>>) {
+        let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_deref_mut) else { return };
+        slot.looks.push(answer);
+        slot.io.look_at_server(&mut self.reactor);
+        self.touch(key as usize);
     }
 
     fn take_cluster_mail(&mut self, mail: ToDriver, now: Instant) {
@@ -590,6 +602,7 @@ impl Shard {
             replayed: None,
             rests: None,
             left: None,
+            looks: Vec::new(),
             activity,
             touched: false,
             armed: None,
@@ -617,6 +630,7 @@ impl Slot {
         // Who waits for a word of it hears at once that there will be none.
         self.controls.clear();
         (self.serving, self.replayed, self.rests, self.left) = (None, None, None, None);
+        self.looks.clear();
         let volume = names::shown(VolumeId(self.identity));
         closing::end_then(format!("the backing of volume {volume}"), self.io.take_backing(), backing_closed);
         closing::end_then(format!("the tier of volume {volume}"), self, tier_closed);
@@ -715,6 +729,19 @@ impl Slot {
         }
     }
 
+    /// How its backing's server has answered, to all who have asked until then.
+    fn publish_looks(&mut self) {
+        let Some(looked) = self.io.take_looked() else { return };
+        for asked in self.looks.drain(..) {
+            let again = match &looked {
+                Ok(()) => Ok(()),
+                Err(error) => Err(std::io::Error::new(error.kind(), error.to_string())),
+            };
+            // Whoever asked may have gone.
+            let _ = asked.send(again);
+        }
+    }
+
     /// What it shows of itself.
     pub fn snapshot(&self, with_seen: bool, now: Instant) -> Snapshot {
         Snapshot {
@@ -723,6 +750,7 @@ impl Slot {
             connections: self.connections.len() as u32,
             request_bytes_max: self.volume.request_bytes_max(),
             damaged: self.io.damaged(),
+            unreached: self.io.backing_trouble().map(str::to_owned),
             seen: with_seen.then(|| Box::new(self.volume.seen().clone())),
         }
     }

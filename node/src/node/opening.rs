@@ -13,8 +13,9 @@
 //!
 //! In a cluster the loss of a lock is the ownership's business (`forebay_core::ownership`, T9).
 
-use super::{Node, Running, blocking};
+use super::{Answer, Node, Running, blocking, failure};
 use crate::datapath::mailbox::{OpeningStep, ShardHandle, ToShard, VolumeKey};
+use crate::failure::FailureKind;
 use crate::judgement::Sighting;
 use crate::log;
 use crate::open::Image;
@@ -37,6 +38,9 @@ const REST_MAX: std::time::Duration = std::time::Duration::from_secs(8);
 const REST_PAUSE: std::time::Duration = std::time::Duration::from_secs(30);
 /// How long the lock of the journal is awaited, which nobody else takes.
 const JOURNAL_LOCK_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A backing that has not answered for so long is not there for who asks it now.
+const REACH_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Places for looks, which may hang with a server of images: threads are left for what is asked of volumes elsewhere.
 static LOOKS: Semaphore = Semaphore::const_new(64);
@@ -80,6 +84,26 @@ impl Opening {
     /// none where it cannot be shared.
     pub(super) fn backing(&self) -> Option<MutexGuard<'_, Backing>> {
         Some(self.backing.as_ref()?.lock().expect("nobody panics while holding it"))
+    }
+
+    /// The backing for a volume in the place of one that was closed, of which nothing is under way any more, if its server answers: the
+    /// same opening, or another one where that is dead. Whoever opens the volume takes its lock, if it is not ours. Takes as long as the
+    /// server does.
+    pub(super) fn for_next(&self, record: &Record) -> anyhow::Result<Backing> {
+        let options =
+            BackingOptions { create: None, format_raw: record.format_raw, volume_bytes: Some(record.size_bytes) };
+        let Some(mut former) = self.backing() else { return Ok(Backing::open(&record.backing, options)?) };
+        let file = former.file().context("it is no file")?.clone();
+        if !self.is_given_up() {
+            match reopening::look_at(&file) {
+                Found::Works => return former.share().context("a file is shared"),
+                Found::AllFail { own, anew } => bail!("{}", all_fail_words(&own, &anew)),
+                Found::Dead(_) => {}
+            }
+        }
+        let anew = open_same_file(record, &former)?;
+        former.give_up_lock();
+        Ok(anew)
     }
 
     fn given_up(&self) -> MutexGuard<'_, Option<String>> {
@@ -156,6 +180,54 @@ impl Opening {
 }
 
 impl Node {
+    /// Refuses what needs the backing's server, where that does not answer within a few seconds.
+    pub(super) async fn require_reachable(&self, name: &str, running: &Running) -> Answer<()> {
+        let Err(why) = self.reaches(running).await else { return Ok(()) };
+        failure(
+            FailureKind::Conflict,
+            format!(
+                "volume {name}: its backing cannot be reached now, and this needs it: {why}. Nothing is changed; try again when \
+                 `forebay volume show {name}` says that the backing is ready"
+            ),
+        )
+    }
+
+    /// Whether the first bytes of the backing can be read now, by the opening or connection that there is; the error says why not.
+    async fn reaches(&self, running: &Running) -> Result<(), String> {
+        let late = || format!("it has not answered for {} s", REACH_MAX.as_secs());
+        match running.opening.image() {
+            Image::File(file) => {
+                let Ok(place) = LOOKS.try_acquire() else {
+                    return Err("too many looks at other images wait for their servers".to_owned());
+                };
+                let look = blocking(move || {
+                    let _place = place;
+                    Ok(reopening::look_at(&file))
+                });
+                match tokio::time::timeout(REACH_MAX, look).await {
+                    Ok(Ok(Found::Works)) => Ok(()),
+                    Ok(Ok(Found::Dead(error))) => Err(format!("I/O by the file that is open fails ({error})")),
+                    Ok(Ok(Found::AllFail { own, anew })) => Err(all_fail_words(&own, &anew)),
+                    Ok(Err(panic)) => Err(panic),
+                    Err(_) => Err(late()),
+                }
+            }
+            Image::Nbd { .. } => {
+                let (answer, answered) = oneshot::channel();
+                self.shards[running.shard].send(ToShard::LookAtServer { key: running.key, answer });
+                let looked = tokio::time::timeout(REACH_MAX, answered).await;
+                let trouble = match looked {
+                    Ok(Ok(Ok(()))) => return Ok(()),
+                    Ok(Ok(Err(error))) => error.to_string(),
+                    Ok(Err(_)) => "it was closed meanwhile".to_owned(),
+                    Err(_) => late(),
+                };
+                let unreached = self.snapshot(running).await.and_then(|snapshot| snapshot.unreached);
+                Err(unreached.unwrap_or(trouble))
+            }
+        }
+    }
+
     /// The backing fails, or has been given up: finds out whether that is its opening's fault, and opens it anew then. Where it is not,
     /// `follow` comes after. Returns at once. A block device is left alone: its name says nothing of what is behind it.
     pub(super) fn look_at_opening(
@@ -262,10 +334,12 @@ async fn why_dead(running: &Running, shard: &ShardHandle) -> Result<Option<Strin
         Found::Dead(error) => Ok(Some(format!(
             "I/O by the file that was open had failed ({error}), as when a file server takes back its lock, while a new opening works"
         ))),
-        Found::AllFail { own, anew } => Err(format!(
-            "I/O by the file that is open fails ({own}), and a new opening at its path fails as well ({anew})"
-        )),
+        Found::AllFail { own, anew } => Err(all_fail_words(&own, &anew)),
     }
+}
+
+fn all_fail_words(own: &std::io::Error, anew: &std::io::Error) -> String {
+    format!("I/O by the file that is open fails ({own}), and a new opening at its path fails as well ({anew})")
 }
 
 /// Puts a new opening in the place of the dead one, of which nothing is under way. False: the volume was closed meanwhile.

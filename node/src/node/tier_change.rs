@@ -13,16 +13,21 @@
 //!   tell when the last write of the volume that gave way has ended, as it does at a start. A stop that ends well has awaited it;
 //!   after one that failed it is awaited before the backing is opened again, else an older content could land over a newer one.
 //! - What fails before the switch leaves the volume as it was; a new tier that cannot be
-//!   served is given up for the old one. Whether the state folder takes record and marker is found out before clients wait. Back on the
-//!   old tier nothing is acknowledged before the record names that one again: where it cannot be written, the volume stays closed.
+//!   served is given up for the old one. Whether the state folder takes record and marker, and whether the backing answers, is found out
+//!   before clients wait. Back on the
+//!   old tier nothing is acknowledged before the record names that one again: until it can be written the volume stays closed ([`way_back`]).
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
+//! - The node's lock on its volumes is held while clients are made to wait and the new tier is opened, for a bounded time, and not while
+//!   something is awaited that may never come.
+
+mod way_back;
 
 use super::markers::{Moment, save_marker};
 use super::opening::Opening;
 use super::plan::{Plan, Settings, Wanted, plan};
 use super::{Absence, Answer, Node, Running, blocking, failure};
 use crate::datapath::mailbox::{Snapshot, ToShard, VolumeKey};
-use crate::failure::{FailureKind, HELD_IMAGE};
+use crate::failure::{Failure, FailureKind, HELD_IMAGE};
 use crate::log;
 use crate::memory_place;
 use crate::open::{self, FirstSteps, FoundTier, Inherited, Removal, make_tier, remove_spare};
@@ -34,13 +39,12 @@ use forebay_api::units::show_size;
 use forebay_core::api::Control;
 use forebay_core::format::Superblock;
 use forebay_core::status::Phase;
-use forebay_io::durable::remove_durably;
 use forebay_io::place::Place;
 use forebay_io::{Backing, BackingOptions};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use tokio::sync::oneshot;
+use way_back::{Unended, WayBack};
 
 /// How long clients' requests are awaited that were taken before the pause. The backing had all the others by then.
 const PARK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
@@ -48,8 +52,12 @@ const PARK_MAX: std::time::Duration = std::time::Duration::from_secs(10);
 const REOPEN_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 /// Between two attempts at that.
 const REOPEN_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
-/// How long is awaited what a volume had under way when it could not be stopped in order, before it is opened again.
-const REST_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long a volume that holds nothing may take to stop, and what it has under way then to end, while others wait to come, go or change.
+const STOP_MAX: std::time::Duration = std::time::Duration::from_secs(15);
+/// How long a tier that nobody was served from may take to say that it holds nothing.
+const LEFT_EMPTY_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long whoever asked for a change that failed waits for the volume to be served again, before he is told that it is not yet.
+const SERVED_AGAIN_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +71,16 @@ enum Stage {
     Preparing,
     Draining,
     Switching,
+}
+
+/// What became of a change.
+enum Ended {
+    /// The volume is served from its new tier.
+    Changed,
+    /// It is served as before.
+    Kept(Failure),
+    /// It was closed, and is to be served again.
+    Closed(Failure, Box<WayBack>),
 }
 
 impl Progress {
@@ -87,7 +105,7 @@ impl Node {
     /// sees to that.
     pub(super) async fn change_tier(self: &Arc<Node>, name: &str, change: &Change) -> Answer<()> {
         let running = self.running(name)?;
-        let Ok(_turn) = running.draining.clone().try_lock_owned() else {
+        let Ok(turn) = running.draining.clone().try_lock_owned() else {
             let message =
                 "it is drained, held, or changes its tier already; `forebay volume show` tells when that is over";
             return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
@@ -100,6 +118,7 @@ impl Node {
         let Some(wanted) = tier else { return self.change_settings(name, &settings).await };
         self.require_image_in_place(name, &running).await?;
         self.when_prepared(name, &running).await?;
+        self.require_reachable(name, &running).await?;
         // Of a change before this one: it may lie where the new tier is to be, and the record has room for one.
         if let Err(kept) = self.forget_spare(name).await {
             return failure(FailureKind::Failed, format!("volume {name} keeps its tier: {kept}"));
@@ -108,17 +127,50 @@ impl Node {
 
         self.show_stage(name, wanted.kind, Stage::Preparing);
         let prepared = self.prepare_tier(&from, wanted, settings).await;
-        let changed = match prepared {
+        let ended = match prepared {
             Ok((tier, new)) => self.drain_and_switch(name, &running, tier, new).await,
-            Err(message) => failure(FailureKind::Failed, message),
+            Err(message) => Ended::Kept(Failure { kind: FailureKind::Failed, message }),
         };
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
             entry.changing = None;
         }
+        let changed = match ended {
+            Ended::Changed => Ok(()),
+            Ended::Kept(why) => Err(why),
+            Ended::Closed(why, way) => return Err(self.go_back(name, why, way, turn).await),
+        };
         if let Err(kept) = self.forget_spare(name).await {
             log::say!(Notice, volume(name), "{kept}");
         }
         changed
+    }
+
+    /// Serves a volume again whose change has failed, in the background, and waits a while for that. The failure, as it is told then.
+    async fn go_back(
+        self: &Arc<Node>,
+        name: &str,
+        why: Failure,
+        way: Box<WayBack>,
+        turn: tokio::sync::OwnedMutexGuard<()>,
+    ) -> Failure {
+        let (node, (tell, served)) = (self.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            node.serve_again(*way).await;
+            drop(turn);
+            // Whoever asked may have gone.
+            let _ = tell.send(());
+        });
+        match tokio::time::timeout(SERVED_AGAIN_MAX, served).await {
+            Ok(_) => why,
+            Err(_) => {
+                let message = format!(
+                    "{}; it is closed until it can be served again, which is tried all the time: its clients wait or connect anew, \
+                     and `forebay volume show {name}` tells what for. Nothing is lost: image and tier have it all",
+                    why.message
+                );
+                Failure { message, ..why }
+            }
+        }
     }
 
     fn show_stage(&self, name: &str, to: TierName, stage: Stage) {
@@ -161,31 +213,30 @@ impl Node {
         Ok((tier, new))
     }
 
-    async fn drain_and_switch(
-        self: &Arc<Node>,
-        name: &str,
-        running: &Running,
-        tier: FoundTier,
-        new: NewTier,
-    ) -> Answer<()> {
+    async fn drain_and_switch(self: &Arc<Node>, name: &str, running: &Running, tier: FoundTier, new: NewTier) -> Ended {
         let to = new.tier.kind;
         self.show_stage(name, to, Stage::Draining);
-        self.control(name, running, Control::DrainThrough).await?;
+        if let Err(refused) = self.control(name, running, Control::DrainThrough).await {
+            return Ended::Kept(refused);
+        }
+        // Not while others wait.
+        let reached = self.require_reachable(name, running).await;
         let _admin = self.admin.lock().await;
         // Nobody else writes the record while it is exchanged.
         let _recording = self.recordings.turn(name).await;
-        let switched = match self.begin_switch(name, running, &new).await {
+        let begun = match reached {
+            Ok(()) => self.begin_switch(name, running, &new).await,
+            Err(refused) => Err(refused),
+        };
+        match begun {
             Ok(()) => self.switch(name, running, tier, new).await,
             Err(refused) => {
                 self.shards[running.shard].send(ToShard::Unpark { key: running.key, to: running.key });
-                Err(refused)
+                // It serves on as before. It may have been released meanwhile, or be another one by now.
+                let _ = self.control(name, running, Control::Release).await;
+                Ended::Kept(refused)
             }
-        };
-        if switched.is_err() {
-            // Of a volume that serves on as before. It may have been released meanwhile, or be another one by now.
-            let _ = self.control(name, running, Control::Release).await;
         }
-        switched
     }
 
     /// From here on clients wait.
@@ -228,58 +279,94 @@ impl Node {
         }
     }
 
-    /// The clients wait. Whatever becomes of the change, they are served again at the end, unless no tier can be.
-    async fn switch(self: &Arc<Node>, name: &str, running: &Running, tier: FoundTier, new: NewTier) -> Answer<()> {
-        let stopped = self.control(name, running, Control::Stop { drain: true }).await;
-        let snapshot = self.snapshot(running).await;
-        let complete = snapshot.as_ref().is_some_and(|s| s.status.dirty_bytes == 0 && s.status.phase == Phase::Stopped);
-        let rests = stopped.is_ok() || self.comes_to_rest(running).await;
-        let (from, mut emptied) = (self.record_of(name)?, stopped);
-        if let (Ok(()), Some(snapshot)) = (&emptied, snapshot) {
-            let (record, marker) = (from.clone(), running.clone());
-            let save = move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean: complete });
-            emptied = match blocking(save).await {
-                Ok(()) if complete => Ok(()),
-                Ok(()) => {
-                    failure(FailureKind::Failed, format!("volume {name} keeps its tier: it could not be emptied"))
-                }
-                Err(message) => failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}")),
-            };
+    /// The clients wait. Whatever becomes of the change, they are served again at the end.
+    async fn switch(self: &Arc<Node>, name: &str, running: &Running, tier: FoundTier, new: NewTier) -> Ended {
+        let shown =
+            self.entries().iter().find(|entry| entry.facts.name == name).map(|e| (e.record.clone(), e.facts.clone()));
+        let (from, facts) = shown.expect("whoever takes it out of the list has the lock on the node's volumes");
+        let mut way = WayBack::new(running, &from, facts, &new);
+        let stopped = self.stop_empty(name, running, &mut way.unended).await;
+        if way.unended.is_some() {
+            let why = stopped.expect_err("what has not ended is no success");
+            self.show_waiting(&way, &why.message);
+            return Ended::Closed(why, Box::new(way));
         }
-        self.take_down(name, running, from.clone()).await;
-        let from_volume = from.volume.0;
-        if emptied.is_ok()
-            && let Ok(path) = running.journal_place.clone()
-            && let Err(message) = blocking(move || Ok(forebay_io::journal::remove(&path, &from_volume)?)).await
-        {
-            emptied = failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}"));
-        }
-        let changed = match emptied {
-            Ok(()) => self.put_new_in_place(name, running, &from, tier, &new).await,
+        let emptied = match stopped {
+            Ok(()) => self.leave_clean(name, running, &from).await,
             Err(failed) => Err(failed),
         };
-        let opened = match &changed {
-            Ok(key) => Some(*key),
-            Err(why) if !rests => {
-                let seconds = REST_MAX.as_secs();
-                let message = format!(
-                    "{}; what it had under way to tier and backing has not ended within {seconds} s, and it must not be opened \
-                     again before: restart the daemon when they answer. Nothing is lost: the former tier has all of it",
-                    why.message
-                );
-                self.note_failed(name, &message);
-                None
-            }
-            // The marker speaks of the new one: that is the one to be served, by the next start.
-            Err(_) if running.marker.is_of_another(from.volume) => None,
-            Err(why) => {
-                log::say!(Notice, about(name), "volume {name} goes on with its former tier: {}", why.message);
-                self.go_back(name, running, from, &new.tier.path).await
-            }
+        self.take_down(name, running, &way).await;
+        let changed = match emptied {
+            Ok(()) => match self.remove_journal(name, running, &from).await {
+                Ok(()) => self.put_new_in_place(name, running, &from, tier, &new).await,
+                Err(failed) => Err(failed),
+            },
+            Err(failed) => Err(failed),
         };
-        let to = opened.unwrap_or(running.key);
-        self.shards[running.shard].send(ToShard::Unpark { key: running.key, to });
-        changed.map(|_| ())
+        match changed {
+            Ok(to) => {
+                self.shards[running.shard].send(ToShard::Unpark { key: running.key, to });
+                Ended::Changed
+            }
+            Err(why) => {
+                self.show_waiting(&way, &why.message);
+                Ended::Closed(why, Box::new(way))
+            }
+        }
+    }
+
+    /// Stops a volume that holds nothing. `unended`: what of it goes on all the same; nothing of it where that is none.
+    async fn stop_empty(self: &Arc<Node>, name: &str, running: &Running, unended: &mut Option<Unended>) -> Answer<()> {
+        let (node, of, stopping) = (self.clone(), name.to_owned(), running.clone());
+        let stop = async move { node.control(&of, &stopping, Control::Stop { drain: true }).await };
+        let mut stop = tokio::spawn(stop);
+        match tokio::time::timeout(STOP_MAX, &mut stop).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(failed))) => {
+                if !self.comes_to_rest(running).await {
+                    *unended = Some(Unended { stop: None });
+                }
+                Err(failed)
+            }
+            Ok(Err(panic)) => {
+                *unended = Some(Unended { stop: None });
+                failure(FailureKind::Failed, format!("volume {name}: its stop broke off ({panic}); this is a bug"))
+            }
+            Err(_) => {
+                *unended = Some(Unended { stop: Some(stop) });
+                failure(
+                    FailureKind::Failed,
+                    format!(
+                        "volume {name} keeps its tier: its backing has not ended within {} s what it had under way",
+                        STOP_MAX.as_secs()
+                    ),
+                )
+            }
+        }
+    }
+
+    /// Has the marker say that the image is complete, if it is.
+    async fn leave_clean(&self, name: &str, running: &Running, from: &Record) -> Answer<()> {
+        let Some(snapshot) = self.snapshot(running).await else {
+            return failure(FailureKind::Failed, format!("the data-path thread of volume {name} has ended"));
+        };
+        let complete = snapshot.status.dirty_bytes == 0 && snapshot.status.phase == Phase::Stopped;
+        let (record, marker) = (from.clone(), running.clone());
+        let save = move || save_marker(&record, &marker, &snapshot, Moment::Stopped { clean: complete });
+        match blocking(save).await {
+            Ok(()) if complete => Ok(()),
+            Ok(()) => failure(FailureKind::Failed, format!("volume {name} keeps its tier: it could not be emptied")),
+            Err(message) => failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}")),
+        }
+    }
+
+    async fn remove_journal(&self, name: &str, running: &Running, from: &Record) -> Answer<()> {
+        let Ok(path) = running.journal_place.clone() else { return Ok(()) };
+        let of = from.volume.0;
+        match blocking(move || Ok(forebay_io::journal::remove(&path, &of)?)).await {
+            Ok(_) => Ok(()),
+            Err(message) => failure(FailureKind::Failed, format!("volume {name} keeps its tier: {message}")),
+        }
     }
 
     /// Opens the new tier. Where that fails when the marker speaks of it already, it is opened once more, as a start would.
@@ -291,50 +378,14 @@ impl Node {
         tier: FoundTier,
         new: &NewTier,
     ) -> Answer<VolumeKey> {
-        let opened = self.put_in_place(running, new.record(from), Some(tier)).await;
+        let opened = self.put_in_place(running, new.record(from), Some(tier), None).await;
         if opened.is_ok() || !running.marker.is_of_another(from.volume) {
             return opened;
         }
         let (store, of) = (self.store.clone(), name.to_owned());
         match blocking(move || store.load(&of)).await {
-            Ok(Some(record)) if record.volume == new.volume => self.put_in_place(running, record, None).await,
+            Ok(Some(record)) if record.volume == new.volume => self.put_in_place(running, record, None, None).await,
             Ok(_) | Err(_) => opened,
-        }
-    }
-
-    /// Opens the former tier again. The new one goes when the record does not name it any more as the one that counts; nobody was ever
-    /// served from it.
-    async fn go_back(
-        self: &Arc<Node>,
-        name: &str,
-        running: &Running,
-        from: Record,
-        given_up: &Path,
-    ) -> Option<VolumeKey> {
-        let (store, recorded, path) = (self.store.clone(), from.clone(), given_up.to_owned());
-        let recording = move || {
-            store.save(&recorded)?;
-            // What stays is known by the record.
-            let _ = remove_durably(&path);
-            Ok(())
-        };
-        let opened = match blocking(recording).await {
-            Ok(()) => self.put_in_place(running, from, None).await.map_err(|failed| failed.message),
-            Err(message) => Err(message),
-        };
-        match opened {
-            Ok(key) => {
-                let path = given_up.to_owned();
-                let _ = blocking(move || Ok(remove_durably(&path)?)).await;
-                Some(key)
-            }
-            Err(message) => {
-                let message =
-                    format!("{message}; then restart the daemon. Nothing is lost: image and former tier have it all");
-                log::say!(Notice, volume(name), "{message}");
-                self.note_failed(name, &message);
-                None
-            }
         }
     }
 
@@ -342,24 +393,25 @@ impl Node {
     async fn comes_to_rest(&self, running: &Running) -> bool {
         let (rests, at_rest) = oneshot::channel();
         self.shards[running.shard].send(ToShard::AwaitRest { key: running.key, rests });
-        matches!(tokio::time::timeout(REST_MAX, at_rest).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(STOP_MAX, at_rest).await, Ok(Ok(())))
     }
 
     /// Closes the volume, whose name stays among the exports: who chooses it now waits with the others.
-    async fn take_down(&self, name: &str, running: &Running, record: Record) {
+    async fn take_down(&self, name: &str, running: &Running, way: &WayBack) {
         self.detach(running).await;
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
-            let why = format!("changing from its {} tier to another one", record.tier.kind.word());
-            (entry.running, entry.absence) = (None, Some(Absence::Waiting(why, Arc::new(AtomicBool::new(false)))));
+            let why = format!("changing from its {} tier to another one", way.from.tier.kind.word());
+            (entry.running, entry.absence) = (None, Some(Absence::Waiting(why, way.cancelled.clone())));
         }
     }
 
-    /// Opens what a record says, in the place of a volume that was taken down.
+    /// Opens what a record says, in the place of a volume that was taken down. `backing`: where it is open already.
     async fn put_in_place(
         self: &Arc<Node>,
         former: &Running,
         record: Record,
         tier: Option<FoundTier>,
+        backing: Option<Backing>,
     ) -> Answer<VolumeKey> {
         let (store, shm_size, name) = (self.store.clone(), self.shm_size, record.name.clone());
         let opening = former.opening.clone();
@@ -367,7 +419,7 @@ impl Node {
         let open = move || {
             // First: from here on a start opens this one.
             store.save(&record)?;
-            let backing = backing_again(&record, &opening)?;
+            let backing = backing.map_or_else(|| backing_again(&record, &opening), Ok)?;
             let tier = tier.map(|(tier, made)| (tier, Superblock { size_bytes: record.size_bytes, ..made }));
             let inherited = Inherited { backing: Some(backing), tier };
             // It has served, so there are no first steps.
@@ -385,6 +437,16 @@ impl Node {
         };
         self.attach(opened, false, Some(former.shard)).await?;
         Ok(self.running(&name)?.key)
+    }
+
+    /// Of a tier that nobody was served from: has it say that it holds nothing, so that whoever finds it may remove it, wherever the change
+    /// breaks off from here on.
+    pub(super) async fn leave_empty(&self, name: &str, running: &Running) {
+        if self.snapshot(running).await.is_some_and(|snapshot| snapshot.status.dirty_bytes == 0) {
+            let stop = self.control(name, running, Control::Stop { drain: true });
+            // What says nothing of itself stays, and is told.
+            let _ = tokio::time::timeout(LEFT_EMPTY_MAX, stop).await;
+        }
     }
 
     /// The tier that does not count goes, and then the record's word about it. The error says what is still there.

@@ -22,6 +22,7 @@ use forebay_front::nbd::handshake::Negotiated;
 use forebay_io::{Reactor, VolumeIo};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -96,6 +97,8 @@ impl Clients {
             key = *next;
         }
         if let Some(parked) = self.parked.get_mut(&key) {
+            // Clients that gave up waiting and come again must not take all places.
+            parked.retain(|(client, _)| !has_hung_up(client.channel.socket()));
             return parked.push((Packed { channel, negotiated, unsent: Vec::new() }, seat));
         }
         if let Some(slot) = volumes.get_mut(key as usize).and_then(Option::as_mut) {
@@ -250,6 +253,14 @@ impl Clients {
     pub fn timers(&mut self, volumes: &mut Volumes, now: Instant) {
         self.connections.timers(volumes, now);
     }
+}
+
+/// Whether the other end has closed a socket, or is known to be gone.
+fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
+    let mut polled = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one descriptor that is open as long as it is borrowed; it returns at once.
+    let ready = unsafe { libc::poll(&mut polled, 1, 0) };
+    ready == 1 && polled.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
 }
 
 impl Home for Slot {
