@@ -485,6 +485,7 @@ impl Backing {
             Device::Nbd { client, quiet_until } => {
                 let quiet = client.uri().quiet;
                 *quiet_until = Some(clock_now() + quiet);
+                client.expect_late_changes();
                 self.held = Held::Nothing;
                 Some(quiet)
             }

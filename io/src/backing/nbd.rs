@@ -11,8 +11,9 @@
 //!   none was, the next sync does. Both make core rewrite everything since the last good sync. No sync ever succeeds
 //!   for a change that was completed by an earlier connection and not synced there.
 //! - No lock proves that a server is done with a connection's requests. So nothing is changed by a new connection
-//!   before a flush on it was answered, nor, where the one before was lost with changes unanswered, before `nbd_quiet`
-//!   has passed since. What that cannot rule out is written down in docs/losses.md.
+//!   before a flush on it was answered, nor, where the one before was lost with changes unanswered, before it has been
+//!   there for `nbd_quiet`: only from then on the server's host is known to work. A TCP connection that is closed sends
+//!   nothing more ([`handshake`]). What that cannot rule out is written down in docs/losses.md.
 //! - An opening has had a flush answered ([`handshake::flush`]): what an earlier process was told is written, and nobody has in a log
 //!   any more, is durable before a client's flush is promised here.
 //! - Reads change nothing and are asked again by the next connection; they fail when none comes in [`PATIENCE`].
@@ -57,6 +58,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two attempts to connect, doubled up to the maximum.
 const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// A connection that was made anew and is lost sooner is followed by the next one only after as long.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// How an operation ends that a connection took with it.
 const GONE: i32 = libc::ENODEV;
 
@@ -202,8 +205,10 @@ pub struct NbdClient {
     token: u64,
     generation: u32,
     gate: Gate,
-    /// A connection was lost then with changes unanswered, and `nbd_quiet` has not passed since.
-    late_from: Option<Instant>,
+    /// Changes by an earlier connection may be under way still, and no later one has been there for `nbd_quiet`.
+    late: bool,
+    /// Since when the present or last connection is there, where it was made anew.
+    connected_at: Option<Instant>,
     /// When the other host is looked at, while requests are under way.
     look_at: Option<Instant>,
 
@@ -243,7 +248,8 @@ impl NbdClient {
             token: 0,
             generation: 0,
             gate: if export.flush { Gate::Flush } else { Gate::Open },
-            late_from: None,
+            late: false,
+            connected_at: None,
             look_at: None,
             ops: Slab::new(),
             reads: VecDeque::new(),
@@ -270,6 +276,12 @@ impl NbdClient {
     /// What is known of it.
     pub fn export(&self) -> &Export {
         &self.export
+    }
+
+    /// An earlier process may have left changes under way. Whoever calls this waits for `nbd_quiet` before the first change; where the
+    /// connection is lost before, the next one waits as well.
+    pub fn expect_late_changes(&mut self) {
+        self.late = true;
     }
 
     /// Whether there is a connection.
@@ -431,9 +443,11 @@ impl NbdClient {
             }
             if self.gate == Gate::Flush && !self.changes.is_empty() && self.requests.len() < REQUESTS_MAX {
                 self.gate = Gate::Flushing;
+                self.late = false;
                 self.ask(None, FLUSH, 0, 0, 0, 0);
             }
             if self.gate == Gate::Open && self.requests.len() < REQUESTS_MAX && !self.changes.is_empty() {
+                self.late = false;
                 let id = self.changes[0];
                 if self.issue_one(id) {
                     self.changes.pop_front();
@@ -714,7 +728,7 @@ impl NbdClient {
         self.dismiss_keeper(reactor);
         self.notices.push_back(format!("{why}; connecting anew"));
         if self.changes_answered < self.changes_asked {
-            self.late_from = Some(Instant::now());
+            self.late = true;
         }
         self.unsynced_lost |= self.changes_asked > self.changes_synced;
         (self.changes_asked, self.changes_answered, self.changes_synced) = (0, 0, 0);
@@ -760,10 +774,12 @@ impl NbdClient {
         ringer.set_nonblocking(true)?;
         let (tell, news) = mpsc::channel();
         let (_stop, stopped) = mpsc::channel();
-        let (uri, before, late_from) = (self.uri.clone(), self.export, self.late_from);
+        let (uri, before, late) = (self.uri.clone(), self.export, self.late);
+        // A server that lets us in and hangs up at once is not to be asked all the time.
+        let hasty = self.connected_at.take().is_some_and(|at| at.elapsed() < SHORT_LIFE);
         std::thread::Builder::new().name("forebay-nbd".into()).spawn(move || {
             let voice = Voice { tell, ringer };
-            keep(&uri, &before, late_from, &voice, &stopped);
+            keep(&uri, &before, late, hasty, &voice, &stopped);
         })?;
         reactor.watch(bell.as_raw_fd(), self.token + 1, Interest::READ)?;
         self.keeper = Some(Keeper { news, bell, _stop });
@@ -799,7 +815,7 @@ impl NbdClient {
                 News::Failed(why) => self.attempt_failed(&why),
                 News::PatienceOver => self.give_up(),
                 News::QuietOver => {
-                    self.late_from = None;
+                    self.late = false;
                     if self.gate == Gate::Quiet {
                         self.gate = if self.export.flush { Gate::Flush } else { Gate::Open };
                     }
@@ -824,10 +840,11 @@ impl NbdClient {
         self.export = export;
         self.link = Link::Up(socket);
         self.watched = None;
-        self.gate = match self.late_from {
-            Some(_) => Gate::Quiet,
-            None if export.flush => Gate::Flush,
-            None => Gate::Open,
+        self.connected_at = Some(Instant::now());
+        self.gate = match self.late {
+            true => Gate::Quiet,
+            false if export.flush => Gate::Flush,
+            false => Gate::Open,
         };
         self.notices.push_back(format!("connected to {} again", self.uri));
     }
@@ -845,9 +862,11 @@ impl NbdClient {
 }
 
 impl Drop for NbdClient {
-    /// Says good-bye where the stream stands between two requests; otherwise the end of the connection says it.
+    /// Says good-bye where nothing is under way; otherwise the end of the connection says it.
     fn drop(&mut self) {
-        if let (Link::Up(socket), true) = (&self.link, self.outgoing.is_empty()) {
+        if let (Link::Up(socket), true) = (&self.link, self.requests.is_empty()) {
+            // All that was sent was answered, so nothing can come late but this.
+            let _ = socket.set_linger(None);
             let _ = socket.send_with_flags(&disconnect_request(), libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
         }
     }
@@ -938,14 +957,18 @@ impl Voice {
     }
 }
 
-/// Body of the thread: connects, however long it takes, and then waits out the quiet time.
-fn keep(uri: &NbdUri, before: &Export, late_from: Option<Instant>, voice: &Voice, stopped: &mpsc::Receiver<()>) {
+/// Body of the thread: connects, however long it takes, and then waits out the quiet time, if changes by an earlier connection may be
+/// `late`. `hasty`: not at once.
+fn keep(uri: &NbdUri, before: &Export, late: bool, hasty: bool, voice: &Voice, stopped: &mpsc::Receiver<()>) {
     let lost = Instant::now();
     // Nothing is ever sent: its time passes, or the client is dropped.
     let over = |pause| stopped.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout);
     let (mut pause, mut patient, mut said) = (RECONNECT_PAUSE_MIN, true, String::new());
+    if hasty && over(SHORT_LIFE) {
+        return;
+    }
     loop {
-        match handshake::connect(uri).and_then(|connected| same(before, connected)) {
+        match handshake::connect(uri).and_then(|connected| handshake::same(before, connected)) {
             Ok(connected) => {
                 voice.publish(News::Connected(connected));
                 break;
@@ -968,25 +991,8 @@ fn keep(uri: &NbdUri, before: &Export, late_from: Option<Instant>, voice: &Voice
         }
         pause = (pause * 2).min(RECONNECT_PAUSE_MAX);
     }
-    if let Some(from) = late_from {
-        let quiet = Duration::from_nanos(uri.quiet.0);
-        if !over(quiet.saturating_sub(from.elapsed())) {
-            voice.publish(News::QuietOver);
-        }
+    // From here on, and not from the loss: a host that was frozen meanwhile works on what it had received only now.
+    if late && !over(Duration::from_nanos(uri.quiet.0)) {
+        voice.publish(News::QuietOver);
     }
-}
-
-/// Whether what is found there again can be the same export: nothing that core relies on may have got worse.
-fn same(before: &Export, connected: Connected) -> io::Result<Connected> {
-    let now = &connected.export;
-    let worse = if now.size < before.size {
-        format!("the export has shrunk from {} to {} bytes", before.size, now.size)
-    } else if now.align > before.align {
-        format!("the export's least block size has grown from {} to {} bytes", before.align, now.align)
-    } else if before.flush && !now.flush {
-        "the export cannot flush any more".to_owned()
-    } else {
-        return Ok(connected);
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidData, format!("{worse}; put the right one back")))
 }

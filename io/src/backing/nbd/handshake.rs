@@ -1,7 +1,9 @@
 //! Connecting to an NBD server and agreeing on an export: fixed newstyle, GO with the block-size constraints.
 //!
 //! Everything here blocks, within a deadline, on a thread that may: that of the opening, or the one that connects
-//! anew. The socket comes out non-blocking.
+//! anew. The socket comes out non-blocking. A TCP connection ends by a reset, whoever closes it and also where its process is killed: what
+//! was not sent yet, or not acknowledged, is not sent any more. Else it would go on arriving for as long as the kernel sends it again,
+//! after what a later connection writes.
 
 use super::uri::{NbdUri, Server};
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
@@ -23,7 +25,8 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// How often it is asked before it is gone, where the time below does not say so first.
 const KEEPALIVE_RETRIES: u32 = 11;
-/// Bytes sent that nobody acknowledges, probes that nobody answers, and a server that takes nothing, end the connection after this time.
+/// Bytes sent that nobody acknowledges, probes that nobody answers, and a server that takes nothing while there is something to be sent, end
+/// the connection after this time.
 const USER_TIMEOUT: Duration = Duration::from_secs(25);
 
 const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943; // "NBDMAGIC"
@@ -194,7 +197,8 @@ fn tune(socket: &Socket) -> io::Result<()> {
             .with_interval(KEEPALIVE_INTERVAL)
             .with_retries(KEEPALIVE_RETRIES),
     )?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_linger(Some(Duration::ZERO))
 }
 
 /// Chooses the export. Whatever the server says, what is kept of it is bounded, and an export that is taken has limits
@@ -325,6 +329,21 @@ fn judge(size: u64, flags: u16, sizes: Option<(u32, u32)>, uri: &NbdUri) -> io::
     Ok(Export { size, flush, zero: flags & EXPORT_WRITE_ZEROES != 0, align, request_bytes_max, zero_bytes_max })
 }
 
+/// Whether what is found there again can be the same export: nothing that core relies on may have got worse.
+pub(super) fn same(before: &Export, connected: Connected) -> io::Result<Connected> {
+    let now = &connected.export;
+    let worse = if now.size < before.size {
+        format!("the export has shrunk from {} to {} bytes", before.size, now.size)
+    } else if now.align > before.align {
+        format!("the export's least block size has grown from {} to {} bytes", before.align, now.align)
+    } else if before.flush && !now.flush {
+        "the export cannot flush any more".to_owned()
+    } else {
+        return Ok(connected);
+    };
+    Err(wrong(format!("{worse}; put the right one back")))
+}
+
 /// A connection with nothing under way, to ask for one thing after the other and wait.
 struct Asking {
     timed: Timed,
@@ -436,6 +455,26 @@ mod tests {
         let length = data.len() as u32;
         let words = [OPTION_GO, kind, length].map(u32::to_be_bytes).concat();
         [&REPLY_MAGIC.to_be_bytes()[..], &words, data].concat()
+    }
+
+    /// Proves N-1.
+    #[test]
+    fn a_closed_connection_sends_nothing_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().into();
+        let mut socket = reach(&[address], Instant::now() + DEADLINE).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (bytes, mut sent) = (vec![7; 1 << 16], 0);
+        // The other host takes no more after a while; what is sent then lies here.
+        while let Ok(count) = socket.write(&bytes) {
+            sent += count;
+        }
+        drop(socket);
+        let mut received = Vec::new();
+        let end = server.read_to_end(&mut received).expect_err("it is told that the connection broke off");
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+        assert!(received.len() < sent, "all {sent} bytes came");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A server's host that is gone without a word: nothing comes from it any more, while it is asked for what its kernel answers by itself.
 //!
 //! A server that is slow, stopped or overloaded is none: its kernel acknowledges bytes and answers probes meanwhile, and such a
-//! connection is never given up. So what is under way is asked again by another connection long before its client has waited for too long,
+//! connection is not given up for that. (Where it takes nothing off its connection for 25 s while more is to be sent, the kernel here ends the
+//! connection by itself, [`super::handshake`].) So what is under way is asked again by another connection long before its client has waited for too long,
 //! and no request fails because its server takes its time.
 
 use socket2::Socket;

@@ -1,5 +1,7 @@
 //! NBD exports as backings, against real servers (nbdkit, qemu-nbd) and in both modes of the reactor.
 
+mod quiet;
+
 use forebay_core::api::{Effect, Event, Outcome, Part};
 use forebay_core::format::{Superblock, TierLayout, Version};
 use forebay_core::types::*;
@@ -8,6 +10,7 @@ use forebay_io::{
     Backing, BackingOptions, Completion, Executed, FileError, FileProblem, LockAttempt, MemoryTier, ModeChoice,
     OpenError, Reactor, Tier, VolumeIo, backing_socket_volume, now, volume_of,
 };
+use quiet::*;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,6 +41,8 @@ in_both_modes! {
     a_sync_never_succeeds_for_what_a_lost_connection_took
     reads_outlive_a_restart_of_the_server
     late_writes_of_a_lost_connection_are_waited_for
+    the_quiet_time_begins_when_the_server_is_there_again
+    the_quiet_time_of_an_opening_begins_again_with_another_connection
     the_first_command_that_changes_something_is_a_flush
     a_slow_and_a_faulty_wrapper_stand_in_front
     a_congested_server_gets_everything_in_order
@@ -184,6 +189,17 @@ impl Rig {
     fn new(mode: ModeChoice, spec: &str) -> Rig {
         let mut backing = Backing::open(spec, BackingOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(backing.try_lock().unwrap(), LockAttempt::Locked);
+        Rig::over(mode, backing)
+    }
+
+    /// Late writes of a former process may be under way; who has waited for them is not asked here.
+    fn after_a_kill(mode: ModeChoice, spec: &str) -> Rig {
+        let mut backing = Backing::open(spec, BackingOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        assert!(backing.await_late_writes().is_some());
+        Rig::over(mode, backing)
+    }
+
+    fn over(mode: ModeChoice, backing: Backing) -> Rig {
         let memory = tempfile::tempdir_in("/dev/shm").expect("the tests need a tmpfs at /dev/shm");
         let length = u64::from(TIER_BLOCKS) * BLOCK_BYTES;
         let tier = Tier::Memory(MemoryTier::create(&memory.path().join("tier"), length, SECOND).unwrap());
@@ -630,67 +646,6 @@ fn reads_outlive_a_restart_of_the_server(mode: ModeChoice) {
     assert!(ended.len() == 3 && ended.values().all(|o| *o == Outcome::Ok), "{ended:?}");
     assert!((1..4).all(|frame| rig.holds(frame, 1)));
     drop(server);
-}
-
-/// Proves N-1.
-/// A server whose write lands 1 s after it was asked for, also when nobody waits for it any more.
-fn late_writes_of_a_lost_connection_are_waited_for(mode: ModeChoice) {
-    // Without the quiet time the late write wins, which proves that the test would see it.
-    for (quiet, survivor) in [("0s", 1), ("2s", 2)] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = image(folder.path());
-        let marker = folder.path().join("late");
-        std::fs::write(&marker, b"").unwrap();
-        let write = format!(
-            "pwrite=late=0; if rm {} 2>/dev/null; then late=1; fi; sleep $late; \
-             dd of={} bs=4096 seek=$(($4 / 4096)) conv=notrunc status=none",
-            marker.display(),
-            path.display()
-        );
-        let read = format!("pread=dd if={} iflag=skip_bytes,count_bytes skip=$4 count=$3 status=none", path.display());
-        let server = Server::nbdkit(
-            folder.path(),
-            &[
-                "eval",
-                "get_size=echo 33554432",
-                &read,
-                &write,
-                "can_write=exit 0",
-                "can_flush=exit 0",
-                "flush=exit 0",
-                "thread_model=echo parallel",
-            ],
-        );
-        let proxy = Proxy::new(folder.path(), &server.socket, 1 << 16);
-        let mut rig = Rig::new(mode, &format!("{}&nbd_quiet={quiet}", proxy.uri()));
-        rig.fill(0, 1);
-        rig.fill(1, 2);
-        let op = rig.write(3, &[0]);
-        assert_eq!(rig.turn(StdDuration::from_millis(50)), []);
-        // The flush before it has to be answered before it is sent.
-        while marker.exists() {
-            assert_eq!(rig.turn(StdDuration::from_millis(10)), []);
-        }
-        proxy.cut();
-        assert_eq!(rig.all()[&op], GONE);
-        rig.until_connected();
-        let start = now();
-        // A read needs not wait.
-        let read = rig.read(9, &[2]);
-        let op = rig.write(3, &[1]);
-        let mut order = Vec::new();
-        while order.len() < 2 {
-            order.extend(rig.turn(SECOND));
-        }
-        assert_eq!(order, [(read, Outcome::Ok), (op, Outcome::Ok)]);
-        let waited = (now() - start).as_secs_f64();
-        assert!(if quiet == "0s" { waited < 0.9 } else { waited > 1.0 }, "{quiet}: {waited} s");
-        assert_eq!(rig.sync(), Outcome::Ok);
-        std::thread::sleep(StdDuration::from_millis(1500));
-        let op = rig.read(3, &[5]);
-        assert_eq!(rig.all()[&op], Outcome::Ok);
-        assert!(rig.holds(5, survivor), "nbd_quiet={quiet}");
-    }
 }
 
 /// Proves N-1.
