@@ -133,6 +133,8 @@ struct Entry {
     running: Option<Running>,
     /// Why it does not run.
     absence: Option<Absence>,
+    /// It does not run, and could not be ended: what of it is on its shard still. Whoever deletes it ends that first.
+    unended: Option<Running>,
     /// Its activity when the marker was last written.
     activity_seen: u64,
     /// How far a change of its tier's medium is.
@@ -141,7 +143,7 @@ struct Entry {
 
 impl Entry {
     fn absent(facts: VolumeFacts, record: Record, absence: Absence) -> Entry {
-        Entry { facts, record, running: None, absence: Some(absence), activity_seen: 0, changing: None }
+        Entry { facts, record, running: None, absence: Some(absence), unended: None, activity_seen: 0, changing: None }
     }
 
     /// It runs, or will by itself.
@@ -400,8 +402,9 @@ impl Node {
         remarks
     }
 
-    /// `shard`: where clients wait for it.
-    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, shard: Option<usize>) -> Answer<Vec<String>> {
+    /// `former`: in whose place it comes, and at whose shard its clients wait. Its turn goes on being the new one's: what is still to be
+    /// done for the change ends before another one begins.
+    async fn attach(self: &Arc<Node>, opened: Opened, default: bool, former: Option<&Running>) -> Answer<Vec<String>> {
         let Opened {
             volume,
             mut record,
@@ -416,8 +419,7 @@ impl Node {
         } = opened;
         let name = record.name.clone();
         let key = VolumeKey(self.keys.fetch_add(1, Ordering::Relaxed) as u32);
-        let in_place_of_another = shard.is_some();
-        let shard = shard.unwrap_or_else(|| self.emptiest_shard(memory_node));
+        let shard = former.map_or_else(|| self.emptiest_shard(memory_node), |former| former.shard);
         let opening = Arc::new(Opening::new(volume.backing.as_ref().and_then(Backing::share), image));
         let activity = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(AtomicBool::new(false));
@@ -426,7 +428,8 @@ impl Node {
         self.shards[shard].send(ToShard::Attach { key, volume: Box::new(volume), activity: activity.clone(), serving });
         let marker = Arc::new(MarkerFile::new(marker_path));
         let watch = Arc::default();
-        let (draining, shown) = (Arc::default(), Arc::default());
+        let draining = former.map_or_else(Arc::default, |former| former.draining.clone());
+        let shown = Arc::default();
         let running =
             Running { shard, key, activity, opening, watch, marker, journal_place, closed, prepared, draining, shown };
         let outcome = match served.await {
@@ -447,7 +450,7 @@ impl Node {
             Err(reason) => Err(reason),
         };
         if let Err(reason) = outcome {
-            if in_place_of_another {
+            if former.is_some() {
                 self.leave_empty(&name, &running).await;
             }
             self.detach(&running).await;
@@ -464,7 +467,8 @@ impl Node {
         let mut entries = self.entries();
         entries.retain(|e| e.facts.name != name);
         self.directory.let_in(&name, record.common.clients.clone());
-        entries.push(Entry { facts, record, running: Some(running), absence: None, activity_seen: 0, changing: None });
+        let (running, absence, unended) = (Some(running), None, None);
+        entries.push(Entry { facts, record, running, absence, unended, activity_seen: 0, changing: None });
         drop(entries);
         self.directory.add(export, default);
         Ok(remarks)
@@ -490,7 +494,7 @@ impl Node {
             store.note_boot(&record)?;
             // The marker of another volume, which left the image complete, lets the new tier be used, however it is left now; a
             // marker of this one, before it is recorded that there is a tier, would speak of a tier that is lost.
-            let record_first = running.marker.is_of_another(record.volume);
+            let record_first = running.marker.is_of_another(record.volume)?;
             if record_first {
                 store.save(&record)?;
             }

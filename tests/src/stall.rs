@@ -2,13 +2,13 @@
 //! has not taken when the daemon is killed never happens.
 //!
 //! A library that is preloaded into the daemon (`stall.c`) keeps the writes back before the kernel has them, so it works with
-//! I/O by threads only; with io_uring the kernel takes them by another way.
+//! I/O by threads only; with io_uring the kernel takes them by another way. Another one (`late_removal.c`) keeps a removal back.
 
 use crate::harness::{IoMode, TempDir, Volume};
 use crate::preload;
 use crate::scene::tier_path;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The tier of one volume, which stalls on demand.
 pub struct StallingTier {
@@ -46,5 +46,39 @@ impl StallingTier {
     pub fn go_on(&self) {
         // It may not have stalled at all.
         let _ = std::fs::remove_file(&self.flag);
+    }
+}
+
+/// The first removal of a file from its folder, which comes late.
+pub struct LateRemoval {
+    flag: PathBuf,
+}
+
+impl LateRemoval {
+    /// From its next start on the daemon of the volume is late with the first removal of this file.
+    ///
+    /// # Panics
+    /// When the library cannot be built, or the file has no name.
+    #[track_caller]
+    pub fn of(file: &Path, volume: &mut Volume, folder: &TempDir) -> LateRemoval {
+        let library = preload::build(folder, "late_removal", include_str!("late_removal.c"));
+        let flag = folder.join("late-now");
+        std::fs::write(&flag, "").expect("a folder of our own");
+        let name = file.file_name().expect("it has a name");
+        let path = |path: &PathBuf| OsString::from(path);
+        let variables =
+            [("LD_PRELOAD", path(&library)), ("LATE_WHILE", path(&flag)), ("LATE_NAME", name.to_os_string())];
+        volume.environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        LateRemoval { flag }
+    }
+
+    /// Whether it has begun, and waits.
+    pub fn waits(&self) -> bool {
+        std::fs::metadata(&self.flag).is_ok_and(|flag| flag.len() > 0)
+    }
+
+    /// It is done now.
+    pub fn go_on(&self) {
+        std::fs::remove_file(&self.flag).expect("it waits for this");
     }
 }

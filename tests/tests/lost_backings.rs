@@ -3,7 +3,8 @@
 use forebay_tests::harness::{Daemon, IoMode, Nbdkit, Output, TempDir, Tier, VOLUME_NAME, Volume};
 use forebay_tests::in_both_io_modes;
 use forebay_tests::nbd::{Client, Command};
-use forebay_tests::stall::StallingTier;
+use forebay_tests::scene::tier_path;
+use forebay_tests::stall::{LateRemoval, StallingTier};
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -57,6 +58,8 @@ struct Network {
     connections: Arc<Mutex<Vec<TcpStream>>>,
     /// Nothing is passed on, of the connections that there were then.
     held: Arc<AtomicUsize>,
+    /// Connections that their client has ended.
+    ended: Arc<AtomicUsize>,
 }
 
 impl Network {
@@ -64,18 +67,27 @@ impl Network {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (connections, held) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
-        let (kept, holds, to) = (connections.clone(), held.clone(), setup.socket.clone());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let (kept, holds, ends, to) = (connections.clone(), held.clone(), ended.clone(), setup.socket.clone());
         std::thread::spawn(move || {
             for (number, client) in listener.incoming().enumerate() {
                 let (client, server) = (client.unwrap(), UnixStream::connect(&to).unwrap());
                 kept.lock().unwrap().push(client.try_clone().unwrap());
                 let (back, forth, held) = (client.try_clone().unwrap(), server.try_clone().unwrap(), holds.clone());
                 std::thread::spawn(move || pass_on(server, back, number, &held));
-                let held = holds.clone();
-                std::thread::spawn(move || pass_on(client, forth, number, &held));
+                let (held, ended) = (holds.clone(), ends.clone());
+                std::thread::spawn(move || {
+                    pass_on(client, forth, number, &held);
+                    ended.fetch_add(1, Ordering::SeqCst);
+                });
             }
         });
-        Network { port, connections, held }
+        Network { port, connections, held, ended }
+    }
+
+    /// Connections by which something may still come.
+    fn open(&self) -> usize {
+        self.connections() - self.ended.load(Ordering::SeqCst)
     }
 
     fn connections(&self) -> usize {
@@ -413,6 +425,85 @@ fn a_volume_that_cannot_end_what_it_had_under_way_is_served_again_when_that_has_
     daemon.assert_healthy();
     daemon.stop(MINUTE);
     assert_eq!(std::fs::read(volume.image()).unwrap()[..BLOCK], [8; BLOCK]);
+}
+
+/// Proves O-14: it was closed for a change of its tier, and its stop has not ended. Who is told that it is deleted has its export for himself.
+#[test]
+fn a_volume_that_is_deleted_while_it_could_not_be_ended_has_no_connection_to_its_backing_any_more() {
+    let mut setup = Setup::new("tier-change-unended-delete", IoMode::Threads, Tier::Flash);
+    let _server = setup.server();
+    let network = Network::before(&setup);
+    setup.volume.backing = format!("slow:latency=3s:nbd://127.0.0.1:{}/?nbd_quiet=0s", network.port);
+    setup.volume.start().stop(MINUTE);
+    let tier = StallingTier::of(&mut setup.volume, &setup.folder);
+    let daemon = setup.volume.start();
+    wait_until(&daemon, "it is ready", is_ready);
+    let mut client = Client::connect(&setup.volume.target()).unwrap();
+    let told = std::thread::scope(|scope| {
+        client.send(Command::Read, 0, 1, SIZE / 2, BLOCK as u32, &[]).unwrap();
+        let changing = scope.spawn(|| set_tier(&daemon, "memory"));
+        wait_until(&daemon, "clients wait", |shown| shown["tier"]["changing"]["stage"] == "switching");
+        tier.stall();
+        changing.join().unwrap()
+    });
+    let said = told.expect_failure().text();
+    assert!(said.contains("has not ended"), "{said}");
+    assert!(tier.kept_back() > 0 && network.open() > 0, "{} connections", network.open());
+    daemon.volume_command(["delete", VOLUME_NAME, "--discard-dirty"]).expect_success();
+    let begun = Instant::now();
+    while network.open() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "it can still write to its backing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    tier.go_on();
+    let create = ["create", "vm2", "--backing", &setup.volume.backing, "--tier", "flash", "--tier-size", "12M"];
+    daemon.volume_command(create).expect_success();
+    let of_other = format!("nbd+unix:///vm2?socket={}", setup.volume.socket().display());
+    let mut client = Client::connect(&forebay_tests::nbd::Target::parse(&of_other).unwrap()).unwrap();
+    client.write(0, &[9; BLOCK], 0).unwrap().unwrap();
+    daemon.volume_command(["drain", "vm2"]).expect_success();
+    assert_eq!(std::fs::read(&setup.image).unwrap()[..BLOCK], [9; BLOCK]);
+}
+
+/// Proves O-14: what a change has left over lies where the next one makes its tier, and is removed late.
+#[test]
+fn a_tier_that_the_next_change_has_made_is_not_removed_as_the_one_before_it() {
+    let folder = TempDir::new("tier-change-late-removal");
+    let mut volume = Volume::new(&folder, SIZE, Tier::Flash, IoMode::Threads);
+    volume.tier_size = 12 << 20;
+    volume.start().stop(MINUTE);
+    volume.size = None;
+    let flash = tier_path(&volume);
+    let late = LateRemoval::of(&flash, &mut volume, &folder);
+    let daemon = volume.start();
+    wait_until(&daemon, "it is ready", is_ready);
+    let (first, second) = std::thread::scope(|scope| {
+        let first = scope.spawn(|| set_tier(&daemon, "memory"));
+        let served = |shown: &Value| is_ready(shown) && shown["tier"]["kind"] == "memory" && late.waits();
+        wait_until(&daemon, "it is served from the new tier, and the former one is to be removed", served);
+        let second = set_tier(&daemon, "flash");
+        late.go_on();
+        (first.join().unwrap(), second)
+    });
+    first.expect_success();
+    // Whoever is not told to wait has his tier.
+    if !second.status.success() {
+        assert!(second.text().contains("changes its tier already"), "{}", second.text());
+        assert!(!flash.exists(), "the former tier is gone");
+        set_tier(&daemon, "flash").expect_success();
+    }
+    assert_eq!(tier_path(&volume), flash, "both lie in the same place");
+    let mut client = Client::connect(&volume.target()).unwrap();
+    client.write(0, &[5; BLOCK], 0).unwrap().unwrap();
+    client.flush().unwrap().unwrap();
+    assert!(flash.exists(), "the tier that counts is gone");
+    daemon.kill9();
+    let daemon = volume.start();
+    wait_until(&daemon, "it is ready", is_ready);
+    let mut bytes = [0; BLOCK];
+    Client::connect(&volume.target()).unwrap().read(0, &mut bytes).unwrap().unwrap();
+    assert_eq!(bytes, [5; BLOCK]);
+    daemon.stop(MINUTE);
 }
 
 /// One that waits can be given up.

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - Nothing that is in no other place is removed unless the operator gives it up.
+//! - Whoever is told that a volume is deleted can use its image: nothing of it is on its shard any more.
 //! - Wherever the removal breaks off, what is left is known for what it is, and the deletion can be done again.
 
 use super::markers::{MarkerFile, Moment, save_marker};
@@ -44,13 +45,13 @@ impl Node {
             return Ok(());
         }
         self.refuse_unreadable(name)?;
-        let (record, running) = {
+        let (record, running, unended) = {
             let entries = self.entries();
             let Some(entry) = entries.iter().find(|e| e.facts.name == name) else { return no_such_volume(name) };
             if let (Some(Absence::Waiting(_, cancelled)), true) = (&entry.absence, discard_dirty) {
                 cancelled.store(true, Ordering::Relaxed);
             }
-            (entry.record.clone(), entry.running.clone())
+            (entry.record.clone(), entry.running.clone(), entry.unended.clone())
         };
         let mut displaced = None;
         match &running {
@@ -63,7 +64,7 @@ impl Node {
                     ),
                 );
             }
-            None => self.directory.set_aside(name),
+            None => self.set_aside(name, unended.as_ref()).await,
             Some(running) => {
                 displaced = running.look_at_image(name).await;
                 if let (Some(text), false) = (&displaced, discard_dirty) {
@@ -86,7 +87,7 @@ impl Node {
             say_journal_stays(name, path);
         }
         let store = self.store.clone();
-        let marker = match running {
+        let marker = match running.or(unended) {
             Some(running) => {
                 let marker = running.marker.clone();
                 close_files(name, running).await;
@@ -104,6 +105,15 @@ impl Node {
                 self.note_failed(name, &message);
                 failure(FailureKind::Failed, message)
             }
+        }
+    }
+
+    /// Of a volume that does not run. It may have been stopped, which has not ended: what it may still do ends here, with its connection or
+    /// its files.
+    async fn set_aside(&self, name: &str, unended: Option<&Running>) {
+        self.directory.set_aside(name);
+        if let Some(unended) = unended {
+            self.detach(unended).await;
         }
     }
 

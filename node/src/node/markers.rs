@@ -173,9 +173,9 @@ impl MarkerFile {
         )
     }
 
-    /// There is one, of another volume.
-    pub(super) fn is_of_another(&self, volume: VolumeId) -> bool {
-        Marker::load(&self.path).is_ok_and(|marker| marker.is_some_and(|marker| marker.volume != volume))
+    /// Whether there is one, of another volume. What cannot be read says neither.
+    pub(super) fn is_of_another(&self, volume: VolumeId) -> anyhow::Result<bool> {
+        Ok(Marker::load(&self.path)?.is_some_and(|marker| marker.volume != volume))
     }
 
     /// What it says, whosever it is; none where there is none.

@@ -17,8 +17,12 @@
 //!   before clients wait. Back on the
 //!   old tier nothing is acknowledged before the record names that one again: until it can be written the volume stays closed ([`way_back`]).
 //! - A new tier that was given up is removed when the record does not name it any more as the one that counts, and not before.
-//! - The node's lock on its volumes is held while clients are made to wait and the new tier is opened, for a bounded time, and not while
-//!   something is awaited that may never come.
+//! - Changes of a volume come one after the other, the removal of the tier that a change has left over included: the next one may make its
+//!   own in the same place. So the turn at changes goes with the volume from the one that was closed to the one in its place.
+//! - The node's lock on its volumes is held while clients are made to wait and the new tier is opened, and not while an end is awaited that
+//!   may never come. Looks at an image, its marker and its journal are made under it, by the file that is open: a file server that hangs in
+//!   just that moment, after it has answered the look before it, holds up commands that make, change or delete volumes for as long as it
+//!   hangs; not clients, reports, drains or holds. Nothing can be given up there: what comes late would write over what came after it.
 
 mod way_back;
 
@@ -59,6 +63,11 @@ const LEFT_EMPTY_MAX: std::time::Duration = std::time::Duration::from_secs(2);
 /// How long whoever asked for a change that failed waits for the volume to be served again, before he is told that it is not yet.
 const SERVED_AGAIN_MAX: std::time::Duration = std::time::Duration::from_secs(3);
 
+/// How long a change waits for its turn: for what is still done for the one before it, not for a drain.
+const TURN_MAX: std::time::Duration = std::time::Duration::from_secs(2);
+
+const CHANGED_MEANWHILE: &str = "it was closed and opened again meanwhile; try again";
+
 /// How far it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
@@ -75,8 +84,8 @@ enum Stage {
 
 /// What became of a change.
 enum Ended {
-    /// The volume is served from its new tier.
-    Changed,
+    /// The volume is served from its new tier, by this name.
+    Changed(VolumeKey),
     /// It is served as before.
     Kept(Failure),
     /// It was closed, and is to be served again.
@@ -104,12 +113,17 @@ impl Node {
     /// Changes the medium of a volume's tier, and the settings that are to change with it. It must not be broken off: whoever calls it
     /// sees to that.
     pub(super) async fn change_tier(self: &Arc<Node>, name: &str, change: &Change) -> Answer<()> {
-        let running = self.running(name)?;
-        let Ok(turn) = running.draining.clone().try_lock_owned() else {
+        let first = self.running(name)?;
+        let Ok(turn) = tokio::time::timeout(TURN_MAX, first.draining.clone().lock_owned()).await else {
             let message =
                 "it is drained, held, or changes its tier already; `forebay volume show` tells when that is over";
             return failure(FailureKind::Conflict, format!("volume {name}: {message}"));
         };
+        // A change that has ended in between has put another one in its place, with the same turn.
+        let running = self.running(name)?;
+        if !Arc::ptr_eq(&running.draining, &first.draining) {
+            return failure(FailureKind::Conflict, format!("volume {name}: {CHANGED_MEANWHILE}"));
+        }
         if self.snapshot(&running).await.is_some_and(|snapshot| snapshot.status.hold_left.is_some()) {
             return failure(FailureKind::Conflict, format!("volume {name}: {HELD_IMAGE}"));
         }
@@ -120,7 +134,7 @@ impl Node {
         self.when_prepared(name, &running).await?;
         self.require_reachable(name, &running).await?;
         // Of a change before this one: it may lie where the new tier is to be, and the record has room for one.
-        if let Err(kept) = self.forget_spare(name).await {
+        if let Err(kept) = self.forget_spare(name, running.key).await {
             return failure(FailureKind::Failed, format!("volume {name} keeps its tier: {kept}"));
         }
         let from = self.record_of(name)?;
@@ -134,12 +148,12 @@ impl Node {
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
             entry.changing = None;
         }
-        let changed = match ended {
-            Ended::Changed => Ok(()),
-            Ended::Kept(why) => Err(why),
+        let (changed, key) = match ended {
+            Ended::Changed(key) => (Ok(()), key),
+            Ended::Kept(why) => (Err(why), running.key),
             Ended::Closed(why, way) => return Err(self.go_back(name, why, way, turn).await),
         };
-        if let Err(kept) = self.forget_spare(name).await {
+        if let Err(kept) = self.forget_spare(name, key).await {
             log::say!(Notice, volume(name), "{kept}");
         }
         changed
@@ -242,7 +256,7 @@ impl Node {
     /// From here on clients wait.
     async fn begin_switch(&self, name: &str, running: &Running, new: &NewTier) -> Answer<()> {
         if self.running(name)?.key != running.key {
-            return failure(FailureKind::Conflict, format!("volume {name} was closed and opened again meanwhile"));
+            return failure(FailureKind::Conflict, format!("volume {name}: {CHANGED_MEANWHILE}"));
         }
         self.require_image_in_place(name, running).await?;
         let snapshot = self.when_prepared(name, running).await?;
@@ -295,7 +309,7 @@ impl Node {
             Ok(()) => self.leave_clean(name, running, &from).await,
             Err(failed) => Err(failed),
         };
-        self.take_down(name, running, &way).await;
+        self.take_down(name, running, &mut way).await;
         let changed = match emptied {
             Ok(()) => match self.remove_journal(name, running, &from).await {
                 Ok(()) => self.put_new_in_place(name, running, &from, tier, &new).await,
@@ -306,7 +320,7 @@ impl Node {
         match changed {
             Ok(to) => {
                 self.shards[running.shard].send(ToShard::Unpark { key: running.key, to });
-                Ended::Changed
+                Ended::Changed(to)
             }
             Err(why) => {
                 self.show_waiting(&way, &why.message);
@@ -379,11 +393,12 @@ impl Node {
         new: &NewTier,
     ) -> Answer<VolumeKey> {
         let opened = self.put_in_place(running, new.record(from), Some(tier), None).await;
-        if opened.is_ok() || !running.marker.is_of_another(from.volume) {
+        if opened.is_ok() {
             return opened;
         }
-        let (store, of) = (self.store.clone(), name.to_owned());
-        match blocking(move || store.load(&of)).await {
+        let (store, of, marker, former) = (self.store.clone(), name.to_owned(), running.marker.clone(), from.volume);
+        let recorded = move || if marker.is_of_another(former)? { store.load(&of) } else { Ok(None) };
+        match blocking(recorded).await {
             Ok(Some(record)) if record.volume == new.volume => self.put_in_place(running, record, None, None).await,
             Ok(_) | Err(_) => opened,
         }
@@ -397,8 +412,9 @@ impl Node {
     }
 
     /// Closes the volume, whose name stays among the exports: who chooses it now waits with the others.
-    async fn take_down(&self, name: &str, running: &Running, way: &WayBack) {
+    async fn take_down(&self, name: &str, running: &Running, way: &mut WayBack) {
         self.detach(running).await;
+        way.attached = false;
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == name) {
             let why = format!("changing from its {} tier to another one", way.from.tier.kind.word());
             (entry.running, entry.absence) = (None, Some(Absence::Waiting(why, way.cancelled.clone())));
@@ -435,7 +451,7 @@ impl Node {
                 return failure(FailureKind::Failed, message);
             }
         };
-        self.attach(opened, false, Some(former.shard)).await?;
+        self.attach(opened, false, Some(former)).await?;
         Ok(self.running(&name)?.key)
     }
 
@@ -449,16 +465,29 @@ impl Node {
         }
     }
 
-    /// The tier that does not count goes, and then the record's word about it. The error says what is still there.
-    async fn forget_spare(&self, name: &str) -> Result<(), String> {
+    /// The tier that does not count goes, and then the record's word about it, of the volume that has this key and the turn at changes.
+    /// The error says what is still there.
+    async fn forget_spare(&self, name: &str, key: VolumeKey) -> Result<(), String> {
+        // Under this lock another volume of its name, which may have a tier in the same place, comes after it was deleted.
+        let _admin = self.admin.lock().await;
+        if !self.running(name).is_ok_and(|running| running.key == key) {
+            return Ok(());
+        }
         let Ok(Some(path)) = self.record_of(name).map(|record| record.spare) else { return Ok(()) };
         let of = name.to_owned();
-        match blocking(move || Ok(remove_spare(&of, &path))).await? {
+        let place = path.clone();
+        match blocking(move || Ok(remove_spare(&of, &place))).await? {
             Removal::Done => {}
             Removal::NotOurs(remark) => log::say!(Notice, volume(name), "{remark}"),
             Removal::HasWrites(why) | Removal::Failed(why) => return Err(why),
         }
-        self.change_record(name, |record| record.spare = None).await.map_err(|failed| failed.message)
+        let removed = path;
+        let forget = |record: &mut Record| {
+            if record.spare.as_ref() == Some(&removed) {
+                record.spare = None;
+            }
+        };
+        self.change_record(name, forget).await.map_err(|failed| failed.message)
     }
 }
 

@@ -3,7 +3,10 @@
 //!
 //! Invariants:
 //! - Nothing is opened before all has ended that the closed volume had under way: an older content could land over a newer one.
-//! - What may take for ever (a backing that does not answer) is awaited without any lock that others wait for.
+//! - What could not be ended stays in the list with its volume, until it has ended: a deletion ends it before it is told as done. Nobody
+//!   leaves it on its shard.
+//! - What may take for ever (a backing that does not answer) is awaited without any lock that others wait for, but for a file server that
+//!   hangs just after it has answered ([`super`]).
 //! - A volume that was deleted meanwhile, or whose daemon stops, is not opened any more (`cancelled`, which is set under the lock on
 //!   the node's volumes and looked at under it).
 
@@ -43,6 +46,8 @@ pub(super) struct WayBack {
     given_up: PathBuf,
     /// What has to end before.
     pub(super) unended: Option<Unended>,
+    /// The volume is on its shard still.
+    pub(super) attached: bool,
     /// It is not wanted any more.
     pub(super) cancelled: Arc<AtomicBool>,
 }
@@ -51,7 +56,15 @@ impl WayBack {
     pub(super) fn new(running: &Running, from: &Record, facts: VolumeFacts, new: &NewTier) -> WayBack {
         let (from, given_up) = (from.clone(), new.tier.path.clone());
         let facts = VolumeFacts { access: "closed".to_owned(), memory_bytes: 0, ..facts };
-        WayBack { running: running.clone(), from, facts, given_up, unended: None, cancelled: Arc::default() }
+        WayBack {
+            running: running.clone(),
+            from,
+            facts,
+            given_up,
+            unended: None,
+            attached: true,
+            cancelled: Arc::default(),
+        }
     }
 
     fn is_cancelled(&self) -> bool {
@@ -79,29 +92,42 @@ impl Node {
         let absence = Absence::Waiting(why, way.cancelled.clone());
         if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == *name) {
             *entry = Entry::absent(way.facts.clone(), way.from.clone(), absence);
+            entry.unended = way.attached.then(|| way.running.clone());
         }
     }
 
     /// Serves a volume again, however long that takes, and gives it its clients back.
     pub(super) async fn serve_again(self: Arc<Node>, mut way: WayBack) {
         let unended = way.unended.take();
-        let opened = match self.await_end(&way, unended).await {
+        let opened = match self.await_end(&mut way, unended).await {
             Some(()) => self.until_opened(&way).await,
             None => None,
         };
         // Those of a volume that is not wanted any more have none.
         let (key, to) = (way.running.key, opened.unwrap_or(way.running.key));
         self.shards[way.running.shard].send(ToShard::Unpark { key, to });
-        if opened.is_some()
-            && let Err(kept) = self.forget_spare(&way.from.name).await
+        if let Some(key) = opened
+            && let Err(kept) = self.forget_spare(&way.from.name, key).await
         {
             log::say!(Notice, volume(way.from.name), "{kept}");
         }
     }
 
-    /// Waits until the volume has nothing under way any more, and closes it. None: it is not wanted any more.
-    async fn await_end(&self, way: &WayBack, unended: Option<Unended>) -> Option<()> {
+    /// Waits until the volume has nothing under way any more, and closes it. None: it is not wanted any more, and closed all the same.
+    async fn await_end(&self, way: &mut WayBack, unended: Option<Unended>) -> Option<()> {
         let Some(Unended { stop }) = unended else { return Some(()) };
+        let ended = self.until_at_rest(way, stop).await;
+        self.detach(&way.running).await;
+        way.attached = false;
+        if let Some(entry) = self.entries().iter_mut().find(|entry| entry.facts.name == way.from.name)
+            && entry.unended.as_ref().is_some_and(|unended| unended.key == way.running.key)
+        {
+            entry.unended = None;
+        }
+        ended
+    }
+
+    async fn until_at_rest(&self, way: &WayBack, stop: Option<JoinHandle<Answer<()>>>) -> Option<()> {
         let what = "what it had under way to its backing and its tier has not ended, and it must not be opened before";
         log::say!(Error, volume(way.from.name), "it is closed until it can be served again: {what}");
         {
@@ -119,7 +145,6 @@ impl Node {
         self.shards[way.running.shard].send(ToShard::AwaitRest { key: way.running.key, rests });
         // Where it is closed already nobody tells, and nothing rests to be awaited.
         let _ = way.unless_cancelled(at_rest).await?;
-        self.detach(&way.running).await;
         Some(())
     }
 
@@ -173,7 +198,7 @@ impl Node {
         let (store, from, running, given_up) =
             (self.store.clone(), way.from.clone(), way.running.clone(), way.given_up.clone());
         let record = blocking(move || {
-            if running.marker.is_of_another(from.volume)
+            if running.marker.is_of_another(from.volume)?
                 && let Some(record) = store.load(&from.name)?
                 && record.volume != from.volume
             {
