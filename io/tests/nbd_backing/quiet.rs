@@ -1,4 +1,4 @@
-//! How long a new connection changes nothing after one that was lost, or left by a process that was killed.
+//! How long a new connection changes nothing after one that was lost, or left by a process that was killed, and how often one is made.
 
 use super::*;
 
@@ -124,4 +124,29 @@ pub fn the_quiet_time_of_an_opening_begins_again_with_another_connection(mode: M
     assert_eq!(rig.all()[&read], Outcome::Ok);
     let waited = timed_write(&mut rig);
     assert!(waited < 1.9, "{waited} s");
+}
+
+/// It is not asked all the time.
+pub fn a_server_that_hangs_up_at_once_is_left_alone_for_a_while(mode: ModeChoice) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::nbdkit(folder.path(), &["memory", "32M"]);
+    let proxy = Proxy::new(folder.path(), &server.socket, 1 << 16);
+    let mut rig = Rig::new(mode, &proxy.uri());
+    proxy.cut();
+    let op = rig.read(3, &[5]);
+    assert_eq!(rig.all()[&op], Outcome::Ok);
+    let (begun, mut found) = (now(), 0);
+    while (now() - begun).as_secs_f64() < 4.5 || found == 0 {
+        if rig.connected() {
+            proxy.cut();
+            found += 1;
+            while rig.connected() {
+                assert_eq!(rig.turn(StdDuration::from_millis(10)), []);
+            }
+        }
+        assert_eq!(rig.turn(StdDuration::from_millis(10)), []);
+    }
+    assert!(found < 7, "{found} connections");
+    let op = rig.read(3, &[5]);
+    assert_eq!(rig.all()[&op], Outcome::Ok);
 }
