@@ -811,7 +811,7 @@ impl Node {
         if let Some(cluster) = self.cluster() {
             stopped.incomplete.extend(cluster.leave(drain).await);
         }
-        stopped.incomplete.extend(self.incomplete_of_unserved().await);
+        let unserved = self.unserved();
         for stop in stops {
             match stop.await {
                 Ok(Left::Nothing) => {}
@@ -821,6 +821,7 @@ impl Node {
                 Err(panic) => stopped.incomplete.push(format!("a volume's stop broke off ({panic}); this is a bug")),
             }
         }
+        stopped.incomplete.extend(self.incomplete_of(unserved).await);
         let last_look = self.cluster().map(|cluster| (cluster.last_look(), cluster));
         for shard in &self.shards {
             shard.send(ToShard::Exit);

@@ -701,8 +701,13 @@ pub enum Removal {
     Failed(String),
 }
 
-/// Removes the tier of a volume that a change of medium has left over, and nothing else.
-pub fn remove_spare(name: &str, path: &Path) -> Removal {
+/// Removes the tier of a volume that a change of medium has left over, and nothing else: never the one that counts, whatever the record says
+/// of both.
+pub fn remove_spare(record: &Record, path: &Path) -> Removal {
+    let name = &record.name;
+    if *path == record.tier.path {
+        return Removal::Done;
+    }
     let removed = (|| {
         let Some(held) = Held::found(path)? else { return Ok(Removal::Done) };
         match (spare_state(name, &held)?, held.kind()?) {
@@ -734,7 +739,7 @@ pub fn remove_spare(name: &str, path: &Path) -> Removal {
 /// it, the next start tries again, and the volume is served meanwhile.
 fn forget_spare(store: &Store, record: &mut Record) -> Option<String> {
     let path = record.spare.as_ref()?;
-    let remark = match remove_spare(&record.name, path) {
+    let remark = match remove_spare(record, path) {
         Removal::Done => None,
         Removal::NotOurs(remark) => Some(remark),
         Removal::HasWrites(why) | Removal::Failed(why) => return Some(why),

@@ -193,7 +193,7 @@ fn forget(store: &Store, record: &Record, marker: Option<&MarkerFile>, displaced
     if let Some(remark) = remove_tier(store, record)? {
         log::say!(Notice, volume(record.name), "{remark}");
     }
-    match record.spare.as_deref().map(|path| remove_spare(&record.name, path)) {
+    match record.spare.as_deref().map(|path| remove_spare(record, path)) {
         None | Some(Removal::Done) => {}
         Some(Removal::NotOurs(kept) | Removal::HasWrites(kept)) => {
             log::say!(Notice, volume(record.name), "{kept}");

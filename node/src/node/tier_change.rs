@@ -138,6 +138,9 @@ impl Node {
             return failure(FailureKind::Failed, format!("volume {name} keeps its tier: {kept}"));
         }
         let from = self.record_of(name)?;
+        if self.running(name)?.key != running.key {
+            return failure(FailureKind::Conflict, format!("volume {name}: {CHANGED_MEANWHILE}"));
+        }
 
         self.show_stage(name, wanted.kind, Stage::Preparing);
         let prepared = self.prepare_tier(&from, wanted, settings).await;
@@ -201,7 +204,7 @@ impl Node {
         settings: Settings,
     ) -> Result<(FoundTier, NewTier), String> {
         let (store, shm_size, from) = (self.store.clone(), self.shm_size, from.clone());
-        let name = from.name.clone();
+        let (name, volume) = (from.name.clone(), from.volume);
         let prepare = move || -> anyhow::Result<(Record, NewTier)> {
             // Another identity: the old tier must never pass for the one that counts, nor its marker for the new one's.
             let volume = VolumeId::random()?;
@@ -220,8 +223,18 @@ impl Node {
         };
         let words = |why: String| format!("volume {name} keeps its tier: {why}");
         let (record, new) = blocking(prepare).await.map_err(words)?;
-        let spare = new.tier.path.clone();
-        self.change_record(&name, |record| record.spare = Some(spare)).await.map_err(|failed| failed.message)?;
+        let (spare, mut is_same) = (new.tier.path.clone(), false);
+        // Another volume of its name may have taken its place meanwhile, with its tier where this one's was to be.
+        let name_spare = |record: &mut Record| {
+            is_same = record.volume == volume;
+            if is_same {
+                record.spare = Some(spare);
+            }
+        };
+        self.change_record(&name, name_spare).await.map_err(|failed| failed.message)?;
+        if !is_same {
+            return Err(words(CHANGED_MEANWHILE.to_owned()));
+        }
         let store = self.store.clone();
         let tier = blocking(move || make_tier(&store, &record, &mut |_, _| {})).await.map_err(words)?;
         Ok((tier, new))
@@ -473,10 +486,10 @@ impl Node {
         if !self.running(name).is_ok_and(|running| running.key == key) {
             return Ok(());
         }
-        let Ok(Some(path)) = self.record_of(name).map(|record| record.spare) else { return Ok(()) };
-        let of = name.to_owned();
+        let Ok(record) = self.record_of(name) else { return Ok(()) };
+        let Some(path) = record.spare.clone() else { return Ok(()) };
         let place = path.clone();
-        match blocking(move || Ok(remove_spare(&of, &place))).await? {
+        match blocking(move || Ok(remove_spare(&record, &place))).await? {
             Removal::Done => {}
             Removal::NotOurs(remark) => log::say!(Notice, volume(name), "{remark}"),
             Removal::HasWrites(why) | Removal::Failed(why) => return Err(why),

@@ -22,7 +22,7 @@ use std::time::Duration;
 const TIER_LOOK_MAX: Duration = Duration::from_secs(2);
 
 /// A volume that is not served.
-enum Unserved {
+pub(super) enum Unserved {
     /// Its image is not complete, as far as anybody knows: what is told of it.
     Incomplete(String),
     /// It could not be opened, and may have served.
@@ -48,10 +48,14 @@ impl Entry {
 }
 
 impl Node {
-    /// Volumes that are not served and whose images are not complete by themselves, as far as anybody knows; with why. No volume comes
-    /// to serve any more.
-    pub(super) async fn incomplete_of_unserved(&self) -> Vec<String> {
-        let unserved: Vec<Unserved> = self.entries().iter().filter_map(Entry::unserved).collect();
+    /// Volumes that are not served. Whatever they wait for is not waited for any more: no volume comes to serve.
+    pub(super) fn unserved(&self) -> Vec<Unserved> {
+        self.entries().iter().filter_map(Entry::unserved).collect()
+    }
+
+    /// Those of them whose images are not complete by themselves, as far as anybody knows; with why. Asked when the others have stopped, for
+    /// the image may be another one's by now, which says in its marker what it has left there.
+    pub(super) async fn incomplete_of(&self, unserved: Vec<Unserved>) -> Vec<String> {
         let (mut incomplete, mut looks) = (Vec::new(), Vec::new());
         for volume in unserved {
             match volume {

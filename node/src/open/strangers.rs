@@ -1,17 +1,17 @@
-//! Backings that have nothing beside them: what another volume has left in a device or an export, only its own record and marker say.
+//! Backings that have nothing beside them: what another volume has in a device or an export, only its own record says.
 //!
-//! Invariant: no volume begins on a device or export that a recorded one has, or may have, and did not leave complete: what lies in that
-//! one's tier would be written over the new one's data once it is opened again.
+//! Invariant: no volume begins on a device or export that a recorded one has, or may have, even if that one left it complete: nothing
+//! would tell it of the new one's writes, and each of the two would go on from its own tier, over the other one's.
 
 use crate::volume_store::Store;
 use anyhow::{Context, Result, bail};
-use forebay_api::record::{Marker, Record};
+use forebay_api::record::Record;
 use forebay_io::backing::{BackingSpec, Target};
 use forebay_io::{Backing, folder::FileKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Refuses a volume that has never served on a device or export that another one may have writes for. Of a regular file its marker speaks.
+/// Refuses a volume that has never served on a device or export that another one has. Of a regular file its marker speaks.
 pub(super) fn refuse_backing_of_another(store: &Store, record: &Record, backing: &Backing) -> Result<()> {
     match backing.file() {
         Some(file) if file.kind() == FileKind::Regular => Ok(()),
@@ -35,12 +35,10 @@ fn refuse(store: &Store, record: &Record, device: Option<u64>) -> Result<()> {
         let Ok(spec) = BackingSpec::parse(&other.backing) else { continue };
         let is_same = own.target().same_place(spec.target())
             || matches!(spec.target(), Target::Path(path) if device.is_some() && number_of(path) == device);
-        // Such a backing has its marker in the state folder.
-        let left = || Marker::load(&store.marker_path(&name, None));
-        if is_same && !left()?.is_some_and(|marker| marker.clean && marker.volume == other.volume) {
+        if is_same {
             bail!(
-                "cannot make volume {} on {}: volume {name} has that backing, and did not leave it complete; nothing was changed. Serve \
-                 or drain that one first, or delete it by `forebay volume delete {name}`",
+                "cannot make volume {} on {}: volume {name} has that backing, as its record says; nothing was changed. Use that volume, \
+                 or delete it by `forebay volume delete {name}`",
                 record.name,
                 record.backing
             );
@@ -58,7 +56,6 @@ fn number_of(path: &Path) -> Option<u64> {
 mod tests {
     use super::*;
     use forebay_api::config::volume::VolumeSpec;
-    use forebay_api::record::{ImageIdentity, STORE_VERSION};
     use std::io::Write;
 
     fn spec_of(name: &str, backing: &str) -> VolumeSpec {
@@ -66,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_of_which_another_volume_has_writes_is_not_begun_on() {
+    fn an_export_that_another_volume_has_is_not_begun_on() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("state")).unwrap();
         let record = |name: &str, backing: &str| crate::open::record_of(&store, &spec_of(name, backing)).unwrap();
@@ -82,23 +79,6 @@ mod tests {
         assert!(refused(&new).contains("volume other has that backing"), "{}", refused(&new));
         refuse(&store, &record("new", "nbd://host/another"), None).unwrap();
 
-        let marker = |clean| Marker {
-            version: STORE_VERSION,
-            volume: other.volume,
-            name: "other".into(),
-            host: "a".into(),
-            tier: "/t".into(),
-            term: 1,
-            destaged: 0,
-            journal: None,
-            image: ImageIdentity { inode: None, born_ns: None, size_bytes: 4096, changed_ns: None },
-            clean,
-        };
-        let path = store.marker_path("other", None);
-        marker(false).save(&path).unwrap();
-        assert!(refused(&new).contains("did not leave it complete"));
-        marker(true).save(&path).unwrap();
-        refuse(&store, &new, None).unwrap();
         std::fs::write(store.dir().join("volumes/other.toml"), "torn").unwrap();
         assert!(refused(&new).contains("cannot be read"));
     }
