@@ -321,7 +321,7 @@ pub fn seals_of_nodes(folder: &Path, cluster: &str, names: &[&str]) -> Vec<Seals
     let of = |name: &&str| {
         let path = place.join(format!("{name}.toml"));
         authority.enrol(name, &path, false).expect("enrolled");
-        Seals::new(&Identity::load(&path).expect("an identity")).expect("seals")
+        Seals::new(&Identity::load(&path).expect("an identity"), Default::default()).expect("seals")
     };
     names.iter().map(of).collect()
 }
