@@ -35,7 +35,10 @@ pub enum Command {
         #[command(flatten)]
         to: super::ApiArgs,
     },
-    /// Free the name of a node that will not come back, for a new machine that is to have it
+    /// Free the name of a node that will not come back, for a new machine that is to have it, and revoke its identity
+    ///
+    /// Whoever has an identity of that name from before is no node any more, wherever it is. The new machine gets one by
+    /// `forebay node enrol NAME --renew`.
     Forget {
         /// Name of the node
         name: String,

@@ -7,9 +7,11 @@
 //! - Of a volume that is new here, or that an older version had known, the definition is believed, once.
 
 use super::control::Cluster;
+use crate::coordinator::Outcome;
 use crate::coordinator::clients::{ClientsWord, KIND};
 use crate::coordinator::schema::{self, Definition, Document};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use forebay_api::checked::NodeName;
 use forebay_api::config::certificates::Clients;
 use forebay_api::record::VolumeId;
 use forebay_host::seals::{Seal, Sealed, Seals};
@@ -83,6 +85,30 @@ impl Cluster {
         }
     }
 
+    /// A node is about to be revoked, and with it what it has said of lists: this node says the same from now on, for those who do not know
+    /// them yet.
+    pub(super) async fn say_clients_for(&self, name: &NodeName) -> Result<()> {
+        for listed in self.coordinator.clients_words().await? {
+            let found = match listed.by == *name {
+                true => self.coordinator.clients_word(listed.volume).await?,
+                false => None,
+            };
+            let Some((word, seal)) = found.filter(|(word, seal)| check(&self.seals, word, seal).is_ok()) else {
+                continue;
+            };
+            let number = word.number.checked_add(1).context("the cluster's lists of clients have no numbers left")?;
+            let new = ClientsWord { number, by: self.name.clone(), ..word.clone() };
+            let text = new.encode();
+            let parts = [text.as_str()];
+            let new_seal = self.seals.seal(Sealed { kind: KIND, by: &self.name, to: &self.name, parts: &parts })?;
+            // Where it is lost, somebody has said something newer, or the volume is no more.
+            if let Outcome::Unknown(why) = self.coordinator.replace_clients(&(word, seal), &(new, new_seal)).await? {
+                bail!("whether a list of clients is said by this node is not known: {why}; try again");
+            }
+        }
+        Ok(())
+    }
+
     /// What this node says of a volume's clients by a command, in the place of all that was said before.
     /// `found`: the last that was.
     pub(super) fn publish_clients(
@@ -106,7 +132,6 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_api::checked::NodeName;
     use forebay_host::fixture::seals_of_nodes;
     use forebay_tests::harness::TempDir;
 

@@ -274,7 +274,7 @@ impl Cluster {
 
     // --- nodes ---
 
-    /// Frees the name and number of a node that will not come back.
+    /// Frees the name and number of a node that will not come back, and revokes its identities.
     pub async fn forget(self: &Arc<Cluster>, name: &str, by: &str) -> Answer<()> {
         if self.name == name {
             return failure(
@@ -293,9 +293,15 @@ impl Cluster {
         if let Some(needed) = self.needed_by(entry.node()).await.map_err(failed)? {
             return failure(FailureKind::Conflict, format!("{name} cannot be forgotten: {needed}"));
         }
-        let audit = self.audit("forget-node", None, &format!("{by}: {name} is forgotten")).map_err(failed)?;
-        match self.coordinator.forget(entry, &audit).await.map_err(|error| failed(error.into()))? {
-            Outcome::Won => {}
+        let revoked = match self.revoke(&entry.name) {
+            Ok(revoked) => revoked,
+            Err(why) => return failure(FailureKind::Conflict, format!("{name} cannot be forgotten: {why:#}")),
+        };
+        self.say_clients_for(&entry.name).await.map_err(failed)?;
+        let words = format!("{by}: {name} is forgotten, and its identity revoked");
+        let audit = self.audit("forget-node", None, &words).map_err(failed)?;
+        match self.coordinator.forget(entry, &revoked, &audit).await.map_err(|error| failed(error.into()))? {
+            Outcome::Won => self.has_revoked(&revoked.0),
             Outcome::Lost(()) => {
                 return failure(FailureKind::Conflict, format!("{name} has registered anew meanwhile: it is alive"));
             }

@@ -22,6 +22,7 @@ pub mod link_asks;
 pub mod memory;
 mod refused;
 pub mod requests;
+pub mod revocations;
 mod rewinds;
 pub mod schema;
 pub mod store;
@@ -41,6 +42,7 @@ use forebay_io::clock;
 use forebay_io::machine::random_bytes;
 use memory::{Memory, Refusal};
 use refused::Refused;
+use revocations::RevokedWord;
 use schema::{AuditLine, ClusterIdentity, Definition, Document, Load, NodeEntry, RewindMark, Settings, StoredRecord};
 use std::fmt;
 use std::sync::Mutex;
@@ -216,6 +218,8 @@ pub enum Hint {
     Definition(VolumeId),
     /// Nodes have come, gone or said something, or are to be evacuated.
     Nodes,
+    /// A node was forgotten, and its identities count no more.
+    Revoked,
     /// An owner has told how its volumes are.
     Told,
     /// A node is asked for something.
@@ -260,6 +264,7 @@ fn hint(key: &str) -> Hint {
         Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
         Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
         Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
+        Some((revocations::KIND, _)) => Hint::Revoked,
         Some(("told", _)) => Hint::Told,
         Some(("call", _)) => Hint::Call,
         Some(("answer" | "seen", _)) => Hint::Answer,
@@ -908,8 +913,14 @@ impl Coordinator {
         Err(Error::Unreachable(format!("other nodes have changed {name} {ATTEMPTS_MAX} times meanwhile")))
     }
 
-    /// Frees a node's name and number, by the operator's word.
-    pub async fn forget(&self, entry: &NodeEntry, audit: &Audit) -> Result<Outcome<()>, Error> {
+    /// Frees a node's name and number, by the operator's word. `revoked`: what this node says of its identities.
+    pub async fn forget(
+        &self,
+        entry: &NodeEntry,
+        (word, seal): &(RevokedWord, Seal),
+        audit: &Audit,
+    ) -> Result<Outcome<()>, Error> {
+        assert_eq!(word.name, entry.name, "who is forgotten is revoked");
         let name = self.node_key(&entry.name);
         let transaction = Transaction {
             compare: vec![equals(name.clone(), entry.encode())],
@@ -922,7 +933,10 @@ impl Coordinator {
                 // A new machine of this name is not the one that was to be evacuated.
                 Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
-            ],
+            ]
+            .into_iter()
+            .chain(self.put_revoked(word, seal))
+            .collect(),
             otherwise: vec![],
         };
         Ok(match self.ask(transaction).await? {

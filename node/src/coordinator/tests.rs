@@ -17,6 +17,7 @@ use forebay_api::checked::{Code, Line, VolumeName};
 
 use super::memory::Memory;
 use super::requests::{Nonce, Request};
+use super::revocations::RevokedWord;
 use super::schema::*;
 use super::store::Store;
 use super::*;
@@ -25,6 +26,7 @@ use forebay_api::config::endpoint::Endpoint;
 use forebay_api::config::{DestageName, PolicyName, TierName};
 use forebay_core::cluster::{Epoch, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
+use forebay_host::fixture::seals_of_nodes;
 use forebay_host::seals::Seal;
 use forebay_io::clock;
 use forebay_tests::harness::TempDir;
@@ -406,8 +408,26 @@ fn names_of_nodes_are_given_once(stand: &Stand) {
         assert_eq!(node.nodes().await.unwrap(), [rebooted.clone()]);
 
         let word = audit(5, None);
-        assert_eq!(node.forget(&alpha, &word).await.unwrap(), Outcome::Lost(()), "it has changed since");
-        assert_eq!(node.forget(&rebooted, &word).await.unwrap(), Outcome::Won);
+        let folder = TempDir::new("coordinator-forgets");
+        let [beta] = &seals_of_nodes(folder.path(), "lab", &["beta"])[..] else { panic!("one") };
+        let said = RevokedWord { version: VERSION, name: named("alpha"), until_s: 1_800_000_000, by: named("beta") };
+        let seal = beta.seal(said.sealed(&[&said.encode()])).unwrap();
+        let revoked = (said, seal);
+        assert_eq!(node.forget(&alpha, &revoked, &word).await.unwrap(), Outcome::Lost(()), "it has changed since");
+        assert!(node.revoked_names().await.unwrap().is_empty(), "all or nothing");
+        assert_eq!(node.forget(&rebooted, &revoked, &word).await.unwrap(), Outcome::Won);
+        assert_eq!(node.revoked_names().await.unwrap(), [named("alpha")]);
+        let found = node.revoked_words(&[named("alpha"), named("beta")]).await.unwrap();
+        assert_eq!(found[0].read(), Ok(Some(revoked.clone())));
+        assert_eq!(found[1].read(), Ok(None));
+        let later = RevokedWord { until_s: 1_800_000_001, ..revoked.0.clone() };
+        let seal = beta.seal(later.sealed(&[&later.encode()])).unwrap();
+        assert_eq!(node.replace_revoked(&found[0], &later, &seal).await.unwrap(), Outcome::Won);
+        assert_eq!(
+            node.replace_revoked(&found[0], &revoked.0, &seal).await.unwrap(),
+            Outcome::Lost(()),
+            "it has changed"
+        );
         assert_eq!(node.register(&impostor).await.unwrap(), Registered::Done);
         let load = Load {
             version: VERSION,
