@@ -202,12 +202,12 @@ impl Revocations {
     fn take(&self, said: Vec<Said>, now: Time) -> (bool, Vec<(NodeName, String)>) {
         let mut state = self.state();
         let Judged { taken, mut refused } = judge(&state.kept, said, now);
-        let mut is_news = false;
+        let (mut is_news, mut told) = (false, Vec::new());
         for new in taken {
             match self.keep(&mut state, new.clone(), now) {
                 Ok(()) => {
                     is_news = true;
-                    report(&new, &self.name);
+                    told.push(new);
                 }
                 Err(why) => refused.push((new.name, format!("{why:#}"))),
             }
@@ -217,6 +217,12 @@ impl Revocations {
             state.unwritten = true;
         }
         self.write(&mut state);
+        drop(state);
+        told.iter().for_each(report);
+        // What is about former identities of its own is no news to a node.
+        if let Some(why) = told.iter().any(|new| new.name == self.name).then(|| self.own()).flatten() {
+            log::say!(Error, "{why}");
+        }
         (is_news, refused)
     }
 
@@ -304,7 +310,7 @@ fn shown(seconds: u64) -> String {
     calendar::show_ms(seconds.saturating_mul(1000))
 }
 
-fn report(new: &Kept, own: &NodeName) {
+fn report(new: &Kept) {
     let Kept { name, by, doubtful, .. } = new;
     let until = shown(new.until_s);
     if *doubtful {
@@ -314,16 +320,10 @@ fn report(new: &Kept, own: &NodeName) {
              one of the two may be in wrong hands: enrol the other one anew (`forebay node enrol NAME --renew`)"
         );
     }
-    match name == own {
-        true => log::say!(
-            Error,
-            "{by} has had this node forgotten: no identity of {name} from before {until} counts any more"
-        ),
-        false => log::say!(
-            Notice,
-            "{by} has had {name} forgotten: the identity of {name} is revoked, and whoever has one from before {until} is no node any more"
-        ),
-    }
+    log::say!(
+        Notice,
+        "{by} has had {name} forgotten: the identity of {name} is revoked, and whoever has one from before {until} is no node any more"
+    );
 }
 
 fn load(path: &Path) -> Result<Vec<Kept>> {
