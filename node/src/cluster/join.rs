@@ -98,10 +98,7 @@ impl Cluster {
         entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
 
         let (control, asked) = mpsc::unbounded_channel();
-        let revocations = Revocations::open(store.dir(), &identity)?;
-        if let Some(why) = revocations.own() {
-            bail!(why);
-        }
+        let revocations = revocations_kept(store, &identity)?;
         let security = security(config.security, &identity, &revocations)?;
         let seals = Seals::new(&identity, revocations.revoked())?;
         let own_identity = OwnIdentity::new(config.identity.clone(), identity.ends.clone());
@@ -190,6 +187,15 @@ impl Cluster {
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(self.clone().use_watchdog(watchdog.clone()));
         }
+    }
+}
+
+/// What this node knows of nodes that were forgotten. It is none itself, as far as it knows.
+fn revocations_kept(store: &Store, identity: &identity::Identity) -> Result<Revocations> {
+    let revocations = Revocations::open(store.dir(), identity)?;
+    match revocations.own() {
+        Some(why) => bail!(why),
+        None => Ok(revocations),
     }
 }
 

@@ -66,7 +66,7 @@ impl Kept {
     }
 }
 
-/// The file.
+/// The file of all of them, as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptFile {
