@@ -154,3 +154,43 @@ fn who_was_forgotten_is_out_at_once_and_stays_out_until_it_is_enrolled_anew() {
     client.read(0, &mut block).expect("an answer").expect("done");
     assert_eq!(block, [7; 4096], "what was acknowledged is there");
 }
+
+/// Keys that a node says it does not use, with why.
+fn not_used(cluster: &Cluster, node: usize) -> String {
+    let status = cluster.try_command(node, &["status"]).unwrap_or_default();
+    status["not_used"].to_string()
+}
+
+#[test]
+fn who_writes_to_etcd_and_is_no_node_has_nobody_forgotten() {
+    let Some(cluster) = Cluster::new("forgotten-forged", 2) else { return };
+    wait_for_links(&cluster, &[0, 1]);
+    let put = |key: &str, value: &str| drop(cluster.etcd.control(None, &["put", &format!("{LAB}{key}"), "--", value]));
+    let word = |by: &str| format!(r#"{{"version":1,"name":"beta","until_s":1900000000,"by":"{by}"}}"#);
+    // Without a seal, and with one that a node has made for something else.
+    put("revoked/beta", &word("alpha"));
+    cluster.wait_for("both to say why it is not used", |cluster| {
+        (0..2).all(|node| not_used(cluster, node).contains("it has no seal"))
+    });
+    let image = cluster.image();
+    let words =
+        ["volume", "create", "vm1", "--backing", image.to_str().expect("a plain path"), "--create", "--size", "16M"];
+    cluster
+        .try_command(0, &[&words[..], &["--peers", "0", "--tier", "flash", "--tier-size", "64M"]].concat())
+        .expect("made");
+    cluster.try_command(0, &["volume", "set", "vm1", "--clients", "dns:vm1.lab"]).expect("a list");
+    let volume = cluster.show(0)["volume"].as_str().expect("a volume has an identity").to_owned();
+    let seal = get(&cluster, &format!("seal/clients/{volume}"));
+    assert!(!seal.is_empty(), "alpha has sealed the list");
+    put("seal/revoked/beta", &seal);
+    cluster.wait_for("both to say that the seal is another's", |cluster| {
+        (0..2).all(|node| not_used(cluster, node).contains("belongs to another text"))
+    });
+    put("revoked/beta", &word("beta"));
+    cluster.wait_for("both to say that nobody says that", |cluster| {
+        (0..2).all(|node| not_used(cluster, node).contains("a node says it of itself"))
+    });
+    assert!(is_linked(&cluster, 0, 1) && is_linked(&cluster, 1, 0), "nothing has come of it");
+    assert!(!get(&cluster, "node/beta").is_empty());
+    assert!(!cluster.place(0, "state").join("cluster/revoked.json").exists(), "nothing is kept");
+}
