@@ -483,7 +483,7 @@ impl Coordinator {
 
     /// What lies below a prefix. Where that is more than anybody needs, it is shown with what cannot be used.
     async fn entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
-        let read = self.read_entries(prefix).await;
+        let read = self.read_entries(prefix, false).await;
         let look = format!("all of {prefix}");
         match &read {
             Err(Error::Damaged { key, why }) => self.refused.set(&look, vec![(key.clone(), why.clone())]),
@@ -494,11 +494,12 @@ impl Coordinator {
     }
 
     /// Page by page: each page is of one moment, the whole is not.
-    async fn read_entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
+    async fn read_entries(&self, prefix: &str, names_only: bool) -> Result<Vec<Entry>, Error> {
         let (mut all, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
         loop {
             let after = all.last().map(|(key, _)| key.clone());
-            let read = Read::Prefix { prefix: prefix.to_owned(), after: after.clone(), most: PAGE_ENTRIES };
+            let (prefix_of, most) = (prefix.to_owned(), PAGE_ENTRIES);
+            let read = Read::Prefix { prefix: prefix_of, after: after.clone(), most, names_only };
             let page = self.look(vec![read]).await?.remove(0);
             let (whole, ends) = (page.len() >= PAGE_ENTRIES, page.last().map(|(key, _)| key.clone()));
             bytes += page.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();

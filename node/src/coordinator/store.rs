@@ -68,6 +68,8 @@ pub enum Read {
         after: Option<String>,
         /// Not more than so many.
         most: usize,
+        /// The keys alone: their values are told as empty.
+        names_only: bool,
     },
 }
 
