@@ -914,28 +914,30 @@ impl Coordinator {
         Err(Error::Unreachable(format!("other nodes have changed {name} {ATTEMPTS_MAX} times meanwhile")))
     }
 
-    /// Frees a node's name and number, by the operator's word. `revoked`: what this node says of its identities.
+    /// Frees a node's name and number, by the operator's word. `entry`: as it is to be found registered; none: whatever there is. `revoked`: what
+    /// this node says of its identities.
     pub async fn forget(
         &self,
-        entry: &NodeEntry,
+        entry: Option<&NodeEntry>,
         (word, seal): &(RevokedWord, Seal),
         audit: &Audit,
     ) -> Result<Outcome<()>, Error> {
-        assert_eq!(word.name, entry.name, "who is forgotten is revoked");
-        let name = self.node_key(&entry.name);
+        assert!(entry.is_none_or(|entry| word.name == entry.name), "who is forgotten is revoked");
+        let name = self.node_key(&word.name);
         let transaction = Transaction {
-            compare: vec![equals(name.clone(), entry.encode())],
+            compare: entry.map(|entry| equals(name.clone(), entry.encode())).into_iter().collect(),
             then: vec![
                 Operation::Delete(name),
-                Operation::Delete(self.number_key(entry)),
-                Operation::Delete(self.key(&format!("load/{}", entry.name))),
-                Operation::Delete(self.key(&format!("told/{}", entry.name))),
-                Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
+                Operation::Delete(self.key(&format!("load/{}", word.name))),
+                Operation::Delete(self.key(&format!("told/{}", word.name))),
+                Operation::Delete(self.key(&format!("nonce/{}", word.name))),
                 // A new machine of this name is not the one that was to be evacuated.
-                Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
+                Operation::Delete(self.key(&format!("leaving/{}", word.name))),
                 self.put_audit(audit),
             ]
             .into_iter()
+            // Of an entry that was not compared, the number may be another node's; its own stays that of its name.
+            .chain(entry.map(|entry| Operation::Delete(self.number_key(entry))))
             .chain(self.put_revoked(word, seal))
             .collect(),
             otherwise: vec![],

@@ -414,12 +414,12 @@ fn names_of_nodes_are_given_once(stand: &Stand) {
         let seal = beta.seal(said.sealed(&[&said.encode()])).unwrap();
         let revoked = (said, seal);
         assert_eq!(
-            node.forget(&alpha, &revoked, &word).await.unwrap(),
+            node.forget(Some(&alpha), &revoked, &word).await.unwrap(),
             Outcome::Lost(()),
             "it has changed since"
         );
         assert_eq!(node.revoked_names().await.unwrap(), Some(vec![]), "all or nothing");
-        assert_eq!(node.forget(&rebooted, &revoked, &word).await.unwrap(), Outcome::Won);
+        assert_eq!(node.forget(Some(&rebooted), &revoked, &word).await.unwrap(), Outcome::Won);
         assert_eq!(node.revoked_names().await.unwrap(), Some(vec![named("alpha")]));
         let found = node.revoked_words(&[named("alpha"), named("beta")]).await.unwrap();
         let found: Vec<_> = found.into_iter().map(|found| found.expect("it can be read")).collect();
