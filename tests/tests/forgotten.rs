@@ -11,6 +11,7 @@ use std::time::Duration;
 const LAB: &str = "/forebay/lab/";
 const WORD: [&str; 2] = ["revoked/gamma", "seal/revoked/gamma"];
 const FORGET: [&str; 4] = ["node", "forget", "gamma", "--yes-its-machine-is-gone"];
+const STOLEN: &str = "--its-identity-is-stolen";
 const RENEW: &str = "forebay node enrol gamma --renew";
 
 /// The value of a key; empty: there is none.
@@ -195,4 +196,20 @@ fn who_writes_to_etcd_and_is_no_node_has_nobody_forgotten() {
     assert!(is_linked(&cluster, 0, 1) && is_linked(&cluster, 1, 0), "nothing has come of it");
     assert!(!get(&cluster, "node/beta").is_empty());
     assert!(!cluster.place(0, "state").join("cluster/revoked.json").exists(), "nothing is kept");
+
+    // Nor does he keep anybody from having one forgotten: by a list that cannot be read, or by taking the node's entry away.
+    put(&format!("seal/clients/{volume}"), "none");
+    let forget = ["node", "forget", "gamma", "--yes-its-machine-is-gone"];
+    let error = cluster.try_command(0, &forget).expect_err("no such node").to_string();
+    assert!(error.contains("--its-identity-is-stolen"), "{error}");
+    cluster.try_command(0, &[&forget[..], &[STOLEN]].concat()).expect("revoked");
+    assert!(get(&cluster, "revoked/gamma").contains(r#""by":"alpha""#));
+    assert!(is_linked(&cluster, 0, 1), "nothing else has come of it");
+    // Whose copy is somewhere is shut out while it answers, by a word of its own.
+    let forget = ["node", "forget", "beta", "--yes-its-machine-is-gone"];
+    let error = cluster.try_command(0, &forget).expect_err("it answers").to_string();
+    assert!(error.contains("answers"), "{error}");
+    cluster.try_command(0, &[&forget[..], &[STOLEN]].concat()).expect("revoked");
+    cluster.wait_for("the link to end", |cluster| !is_linked(cluster, 0, 1) && !is_linked(cluster, 1, 0));
+    assert_eq!(get(&cluster, "node/beta"), "");
 }
