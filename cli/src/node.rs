@@ -35,19 +35,13 @@ pub enum Command {
         #[command(flatten)]
         to: super::ApiArgs,
     },
-    /// Free the name of a node that will not come back, for a new machine that is to have it, and revoke its identity
-    ///
-    /// Whoever has an identity of that name from before is no node any more, wherever it is. The new machine gets one by
-    /// `forebay node enrol NAME --renew`.
+    /// Free the name of a node that will not come back, for a new machine that is to have it
     Forget {
         /// Name of the node
         name: String,
         /// The second word: its machine is gone, and with it its tiers
         #[arg(long, required = true)]
         yes_its_machine_is_gone: bool,
-        /// Its identity is in wrong hands: revoke it also where the node answers, or is not registered any more
-        #[arg(long)]
-        its_identity_is_stolen: bool,
         #[command(flatten)]
         to: super::ApiArgs,
     },
@@ -330,12 +324,8 @@ pub fn run(command: Command) -> Result<bool> {
             let node = client.call("DELETE", &format!("/v1/nodes/{}/evacuate", plain(&name)), None)?;
             print(to.json, &node, || println!("{name} stays: it may own volumes and get copies again"))?;
         }
-        Command::Forget { name, yes_its_machine_is_gone, its_identity_is_stolen, to } => {
-            // A daemon of an earlier version does not know the word.
-            let body = match its_identity_is_stolen {
-                true => serde_json::json!({ "yes_its_machine_is_gone": true, "its_identity_is_stolen": true }),
-                false => serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone }),
-            };
+        Command::Forget { name, yes_its_machine_is_gone, to } => {
+            let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
             let path = format!("/v1/nodes/{}/forget", plain(&name));
             let forgotten = Client::new(to.api).call("POST", &path, Some(&body))?;
             print(to.json, &forgotten, || println!("node {name}: forgotten"))?;

@@ -24,7 +24,6 @@ use forebay_api::record::VolumeId;
 use forebay_api::secret::check_secret_mode;
 use forebay_core::cluster::NodeId;
 use forebay_core::roles::{Claim, Place, Role, may_serve};
-use forebay_io::certificate::{BEGINS_BEFORE, validity};
 use forebay_io::durable::remove_durably;
 use forebay_io::folder::{self, Folder};
 use forebay_io::machine::random_bytes;
@@ -53,7 +52,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// An authority outlives the machines: renewing it means enrolling every node again.
 const AUTHORITY_VALID: Duration = DAY.saturating_mul(20 * 365);
 /// Two years: long enough not to be a chore, short enough that a lost file ends by itself.
-pub const NODE_VALID: Duration = DAY.saturating_mul(2 * 365);
+const NODE_VALID: Duration = DAY.saturating_mul(2 * 365);
+/// Clocks of new machines are wrong by hours: a certificate is valid from the day before.
+const CLOCK_SLACK: Duration = DAY;
 /// So long before its end an identity is said to be due for renewal.
 pub const RENEWAL_DUE: Duration = DAY.saturating_mul(60);
 /// Longest name: one label of DNS, and the field for it on the wire.
@@ -350,10 +351,7 @@ impl Identity {
         if !may_serve(Place::Link, claim) {
             bail!("its certificate {claim}, and is none of a node");
         }
-        let end_of = |certificate| -> Result<Duration> {
-            let (_, end) = validity(certificate).context("the end of its certificates cannot be read")?;
-            Ok(end)
-        };
+        let end_of = |certificate| ends::end_of(certificate).context("the end of its certificates cannot be read");
         let ends = Ends { name: file.name.clone(), own: end_of(&certificate)?, authority: end_of(&authority)? };
         Ok(Identity {
             cluster: file.cluster,
@@ -469,7 +467,7 @@ pub fn now() -> Result<Duration> {
 /// From the day before now on.
 fn set_validity(params: &mut CertificateParams, valid: Duration) -> Result<()> {
     let (epoch, now) = (rcgen::date_time_ymd(1970, 1, 1), now()?);
-    (params.not_before, params.not_after) = (epoch + (now - BEGINS_BEFORE), epoch + (now + valid));
+    (params.not_before, params.not_after) = (epoch + (now - CLOCK_SLACK), epoch + (now + valid));
     Ok(())
 }
 
@@ -672,7 +670,7 @@ mod tests {
         refused(IdentityFile { certificate: "none".into(), ..good.clone() }, now, "certificate is damaged");
         refused(IdentityFile { key: "none".into(), ..good.clone() }, now, "key is damaged");
         refused(good.clone(), now + NODE_VALID + DAY, "--renew");
-        refused(good.clone(), now - 2 * BEGINS_BEFORE, "clock");
+        refused(good.clone(), now - 2 * CLOCK_SLACK, "clock");
         let due_at = |now| Identity::check(good.clone(), now).unwrap().ends.due(now, None);
         assert!(due_at(now + NODE_VALID - RENEWAL_DUE + DAY).is_some());
         assert_eq!(due_at(now + NODE_VALID - RENEWAL_DUE - DAY), None);

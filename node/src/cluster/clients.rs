@@ -9,10 +9,7 @@
 use super::control::Cluster;
 use crate::coordinator::clients::{ClientsWord, KIND};
 use crate::coordinator::schema::{self, Definition, Document};
-use crate::coordinator::{Error, Outcome};
-use crate::log;
-use anyhow::{Context, Result, bail};
-use forebay_api::checked::NodeName;
+use anyhow::{Context, Result};
 use forebay_api::config::certificates::Clients;
 use forebay_api::record::VolumeId;
 use forebay_host::seals::{Seal, Sealed, Seals};
@@ -37,15 +34,6 @@ const NUMBERS_LEFT_OUT_MAX: u64 = 1 << 32;
 
 fn follows(number: u64, known: u64) -> bool {
     number > known && number - known <= NUMBERS_LEFT_OUT_MAX
-}
-
-/// What a node says in place of another one's word, as a newer one. None: the word is none that nodes would take which know this of the list.
-fn instead(word: &ClientsWord, known: Option<&KnownClients>, by: &NodeName) -> Option<ClientsWord> {
-    let is_known = known.is_some_and(|known| known.number == word.number && known.clients == word.clients);
-    if !is_known && !follows(word.number, known.map_or(0, |known| known.number)) {
-        return None;
-    }
-    Some(ClientsWord { number: word.number.checked_add(1)?, by: by.clone(), ..word.clone() })
 }
 
 impl Cluster {
@@ -95,40 +83,6 @@ impl Cluster {
         }
     }
 
-    /// A node is about to be revoked, and with it what it has said of lists: this node says the same from now on, for those who do not know
-    /// them yet. What is no such word keeps nobody from having the node forgotten.
-    pub(super) async fn say_clients_for(&self, name: &NodeName) -> Result<()> {
-        let (definitions, _) = self.coordinator.usable_definitions().await?;
-        for volume in definitions.into_iter().map(|definition| definition.volume) {
-            let found = match self.coordinator.clients_word(volume).await {
-                Err(Error::Damaged { key, why }) => {
-                    log::say!(Warning, "{key} is passed over where {name} is forgotten: {why}");
-                    None
-                }
-                found => found?,
-            };
-            let Some((word, seal)) = found.filter(|(word, _)| word.by == *name) else { continue };
-            let known = self.place.pins.clients(volume);
-            let Some(new) =
-                instead(&word, known.as_ref(), &self.name).filter(|_| check(&self.seals, &word, &seal).is_ok())
-            else {
-                log::say!(
-                    Warning,
-                    "what {name} has said of the clients of {volume} does not count, and is not said by this node"
-                );
-                continue;
-            };
-            let text = new.encode();
-            let parts = [text.as_str()];
-            let new_seal = self.seals.seal(Sealed { kind: KIND, by: &self.name, to: &self.name, parts: &parts })?;
-            // Where it is lost, somebody has said something newer, or the volume is no more.
-            if let Outcome::Unknown(why) = self.coordinator.replace_clients(&(word, seal), &(new, new_seal)).await? {
-                bail!("whether a list of clients is said by this node is not known: {why}; try again");
-            }
-        }
-        Ok(())
-    }
-
     /// What this node says of a volume's clients by a command, in the place of all that was said before.
     /// `found`: the last that was.
     pub(super) fn publish_clients(
@@ -152,6 +106,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_api::checked::NodeName;
     use forebay_host::fixture::seals_of_nodes;
     use forebay_tests::harness::TempDir;
 
@@ -182,28 +137,5 @@ mod tests {
             check(beta, &other, &seal).unwrap_err();
         }
         check(beta, &word, &seal_of(beta, &word)).unwrap_err();
-    }
-    #[test]
-    fn what_is_said_in_place_of_another_ones_word_is_only_what_nodes_would_take() {
-        let [alpha, gamma] = ["alpha", "gamma"].map(|name| NodeName::new(name).unwrap());
-        let clients: Clients = "dns:vm1".parse().unwrap();
-        let word = |number| ClientsWord {
-            version: schema::VERSION,
-            volume: VolumeId([1; 16]),
-            number,
-            by: gamma.clone(),
-            clients: clients.clone(),
-        };
-        let known = |number, clients: &Clients| KnownClients { number, clients: clients.clone() };
-        let same = known(3, &clients);
-        let new = instead(&word(3), Some(&same), &alpha).expect("it is known");
-        assert_eq!(new, ClientsWord { number: 4, by: alpha.clone(), ..word(3) });
-        assert_eq!(instead(&word(5), Some(&same), &alpha).expect("it is newer").number, 6);
-        assert_eq!(instead(&word(1), None, &alpha).expect("the first that is heard of").number, 2);
-        assert_eq!(instead(&word(2), Some(&same), &alpha), None, "older");
-        assert_eq!(instead(&word(3), Some(&known(3, &Clients::Any)), &alpha), None, "another list of that number");
-        for known in [None, Some(&same), Some(&known(u64::MAX, &clients))] {
-            assert_eq!(instead(&word(u64::MAX), known, &alpha), None, "no number is left behind it");
-        }
     }
 }

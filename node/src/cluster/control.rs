@@ -133,8 +133,6 @@ pub struct Cluster {
     pub(super) own_watchdog: super::watchdog::OwnWatchdog,
     /// When this node's certificates end.
     pub(super) own_identity: super::own_identity::OwnIdentity,
-    /// Nodes that were forgotten.
-    pub(super) revocations: super::revocations::Revocations,
     /// When fences were last proven from here.
     pub(super) proofs: Proofs,
     /// Proof that is looked for, by volume.
@@ -535,14 +533,12 @@ impl Cluster {
                 Hint::Record(volume) => self.notify(volume, Event::RecordChanged),
                 Hint::Definition(_) => drop(self.refresh_definitions().await),
                 Hint::Nodes => self.refresh_nodes().await,
-                Hint::Revoked => drop(self.refresh_revocations().await),
                 Hint::Told => self.poll_owners().await,
                 Hint::Call => self.take_requests::<Call>().await,
                 Hint::Answer => self.answered.notify_waiters(),
                 Hint::Ask => self.take_requests::<Ask>().await,
                 Hint::Nothing => {}
                 Hint::Everything => {
-                    self.refresh_revocations().await;
                     self.take_requests::<Call>().await;
                     self.take_requests::<Ask>().await;
                     self.refresh_nodes().await;

@@ -13,7 +13,7 @@ use crate::coordinator::schema::{self, AuditLine, NodeEntry, StoredRecord};
 use crate::coordinator::{Audit, Outcome};
 use crate::failure::{Failure, FailureKind};
 use anyhow::{Result, bail};
-use forebay_api::checked::{Code, Line, NodeName};
+use forebay_api::checked::{Code, Line};
 use forebay_api::cluster::AuditReport;
 use forebay_api::record::VolumeId;
 use forebay_api::status::VolumeReport;
@@ -274,10 +274,8 @@ impl Cluster {
 
     // --- nodes ---
 
-    /// Frees the name and number of a node that will not come back, and revokes its identities. `is_stolen`: also where it answers, registers
-    /// anew meanwhile, or is not registered, by another word of the operator.
-    pub async fn forget(self: &Arc<Cluster>, name: &str, is_stolen: bool, by: &str) -> Answer<()> {
-        const STOLEN: &str = "where its identity is in wrong hands, add --its-identity-is-stolen";
+    /// Frees the name and number of a node that will not come back.
+    pub async fn forget(self: &Arc<Cluster>, name: &str, by: &str) -> Answer<()> {
         if self.name == name {
             return failure(
                 FailureKind::Conflict,
@@ -285,36 +283,21 @@ impl Cluster {
             );
         }
         let nodes = self.coordinator.nodes().await.map_err(|error| failed(error.into()))?;
-        let entry = nodes.iter().find(|entry| entry.name == name);
-        let known = NodeName::new(name).ok().filter(|_| entry.is_some() || is_stolen);
-        let Some(known) = known else {
-            let message = format!("there is no node {name}; `forebay node list` shows those there are; {STOLEN}");
+        let Some(entry) = nodes.iter().find(|entry| entry.name == name) else {
+            let message = format!("there is no node {name}; `forebay node list` shows those there are");
             return failure(FailureKind::NotFound, message);
         };
-        let answers = self.node_reports().await.iter().any(|node| node.name == name && node.up == Some(true));
-        if answers && !is_stolen {
-            return failure(FailureKind::Conflict, format!("{name} answers; stop it first; {STOLEN}"));
+        if self.node_reports().await.iter().any(|node| node.name == name && node.up == Some(true)) {
+            return failure(FailureKind::Conflict, format!("{name} answers; stop it first"));
         }
-        // Whoever writes to the coordinator may have given the name another number since.
-        let mut numbers: Vec<NodeId> = entry.into_iter().map(NodeEntry::node).collect();
-        numbers.extend(self.nodes().iter().filter(|entry| entry.name == name).map(NodeEntry::node));
-        if let Some(needed) = self.needed_by(&numbers).await.map_err(failed)? {
+        if let Some(needed) = self.needed_by(entry.node()).await.map_err(failed)? {
             return failure(FailureKind::Conflict, format!("{name} cannot be forgotten: {needed}"));
         }
-        let revoked = match self.revoke(&known) {
-            Ok(revoked) => revoked,
-            Err(why) => return failure(FailureKind::Conflict, format!("{name} cannot be forgotten: {why:#}")),
-        };
-        self.say_clients_for(&known).await.map_err(failed)?;
-        let stolen = if is_stolen { "stolen " } else { "" };
-        let words = format!("{by}: {name} is forgotten, and its {stolen}identity revoked");
-        let audit = self.audit("forget-node", None, &words).map_err(failed)?;
-        let entry = entry.filter(|_| !is_stolen);
-        match self.coordinator.forget(entry, &revoked, &audit).await.map_err(|error| failed(error.into()))? {
-            Outcome::Won => self.has_revoked(&revoked.0),
+        let audit = self.audit("forget-node", None, &format!("{by}: {name} is forgotten")).map_err(failed)?;
+        match self.coordinator.forget(entry, &audit).await.map_err(|error| failed(error.into()))? {
+            Outcome::Won => {}
             Outcome::Lost(()) => {
-                let message = format!("{name} has registered anew meanwhile: it is alive; {STOLEN}");
-                return failure(FailureKind::Conflict, message);
+                return failure(FailureKind::Conflict, format!("{name} has registered anew meanwhile: it is alive"));
             }
             Outcome::Unknown(why) => {
                 let message = format!("whether {name} is forgotten is not known yet: {why}; try again");
@@ -322,29 +305,21 @@ impl Cluster {
             }
         }
         self.refresh_nodes().await;
-        // Records change without regard to who is about to be forgotten.
-        if let Ok(Some(needed)) = self.needed_by(&numbers).await {
-            let message = format!(
-                "{name} is forgotten, and its identity revoked; but meanwhile {needed}: if it is to come back, `forebay node enrol {name} --renew`"
-            );
-            return failure(FailureKind::Conflict, message);
-        }
         Ok(())
     }
 
     /// What speaks of a node: whoever looks for proof about it must know its name and machine.
-    async fn needed_by(&self, nodes: &[NodeId]) -> Result<Option<String>> {
+    async fn needed_by(&self, node: NodeId) -> Result<Option<String>> {
         for definition in self.coordinator.every_definition().await? {
             let name = &definition.name;
             let StoredRecord::Record(record) = self.coordinator.record(definition.volume).await? else { continue };
-            if record.unfenced.iter().any(|former| nodes.contains(&former.node)) {
+            if record.unfenced.iter().any(|former| former.node == node) {
                 return Ok(Some(format!(
                     "volume {name} waits for proof that it writes no more (`forebay volume fenced`)"
                 )));
             }
-            let is_member = nodes.iter().any(|node| record.member(*node).is_some());
-            if record.log != LogState::Released && is_member {
-                let role = if nodes.contains(&record.owner) { "its recorded owner" } else { "a member of it" };
+            if record.log != LogState::Released && record.member(node).is_some() {
+                let role = if record.owner == node { "its recorded owner" } else { "a member of it" };
                 return Ok(Some(format!("volume {name} has it as {role}")));
             }
         }

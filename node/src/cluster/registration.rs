@@ -121,14 +121,9 @@ impl Cluster {
         self.coordinator.register(&self.registration.own()).await
     }
 
-    /// Registers anew where the coordinator does not show this node as it is, unless it was forgotten. What fails is tried again at a later
-    /// look.
+    /// Registers anew where the coordinator does not show this node as it is. What fails is tried again at a later look.
     pub(super) async fn stay_registered(&self, shown: &[NodeEntry]) {
         if !self.registration.is_missing_in(shown) {
-            return;
-        }
-        // Who was forgotten is none any more, and is told so; what cannot be read now is read at a later look.
-        if !self.refresh_revocations().await || self.revocation_due().is_some() {
             return;
         }
         match self.register().await {

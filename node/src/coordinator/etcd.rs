@@ -516,12 +516,11 @@ fn encode_operation(operation: &Operation) -> Value {
 fn encode_read(read: &Read) -> Value {
     match read {
         Read::Key(key) => json!({ "request_range": { "key": BASE64.encode(key) } }),
-        Read::Prefix { prefix, after, most, names_only } => {
+        Read::Prefix { prefix, after, most } => {
             // The least key behind `after` is itself with a zero byte.
             let from = after.as_ref().map_or_else(|| prefix.clone(), |after| format!("{after}\0"));
             json!({ "request_range": {
                 "key": BASE64.encode(from), "range_end": BASE64.encode(behind(prefix)), "limit": most.to_string(),
-                "keys_only": names_only,
             } })
         }
     }
@@ -639,7 +638,7 @@ mod tests {
     #[test]
     fn keys_behind_a_prefix_end_where_the_next_one_begins() {
         assert_eq!(behind("/forebay/lab/"), b"/forebay/lab0");
-        let read = Read::Prefix { prefix: "a/".into(), after: Some("a/x".into()), most: 2, names_only: false };
+        let read = Read::Prefix { prefix: "a/".into(), after: Some("a/x".into()), most: 2 };
         let range = &encode_read(&read)["request_range"];
         assert_eq!((text(&range["key"]), text(&range["range_end"])), (Some("a/x\0".into()), Some("a0".into())));
     }

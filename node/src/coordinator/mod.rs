@@ -22,7 +22,6 @@ pub mod link_asks;
 pub mod memory;
 mod refused;
 pub mod requests;
-pub mod revocations;
 mod rewinds;
 pub mod schema;
 pub mod store;
@@ -42,7 +41,6 @@ use forebay_io::clock;
 use forebay_io::machine::random_bytes;
 use memory::{Memory, Refusal};
 use refused::Refused;
-use revocations::RevokedWord;
 use schema::{AuditLine, ClusterIdentity, Definition, Document, Load, NodeEntry, RewindMark, Settings, StoredRecord};
 use std::fmt;
 use std::sync::Mutex;
@@ -218,8 +216,6 @@ pub enum Hint {
     Definition(VolumeId),
     /// Nodes have come, gone or said something, or are to be evacuated.
     Nodes,
-    /// A node was forgotten, and its identities count no more.
-    Revoked,
     /// An owner has told how its volumes are.
     Told,
     /// A node is asked for something.
@@ -264,7 +260,6 @@ fn hint(key: &str) -> Hint {
         Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
         Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
         Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
-        Some((revocations::KIND, _)) => Hint::Revoked,
         Some(("told", _)) => Hint::Told,
         Some(("call", _)) => Hint::Call,
         Some(("answer" | "seen", _)) => Hint::Answer,
@@ -483,7 +478,7 @@ impl Coordinator {
 
     /// What lies below a prefix. Where that is more than anybody needs, it is shown with what cannot be used.
     async fn entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
-        let read = self.read_entries(prefix, false).await;
+        let read = self.read_entries(prefix).await;
         let look = format!("all of {prefix}");
         match &read {
             Err(Error::Damaged { key, why }) => self.refused.set(&look, vec![(key.clone(), why.clone())]),
@@ -494,12 +489,11 @@ impl Coordinator {
     }
 
     /// Page by page: each page is of one moment, the whole is not.
-    async fn read_entries(&self, prefix: &str, names_only: bool) -> Result<Vec<Entry>, Error> {
+    async fn read_entries(&self, prefix: &str) -> Result<Vec<Entry>, Error> {
         let (mut all, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
         loop {
             let after = all.last().map(|(key, _)| key.clone());
-            let (prefix_of, most) = (prefix.to_owned(), PAGE_ENTRIES);
-            let read = Read::Prefix { prefix: prefix_of, after: after.clone(), most, names_only };
+            let read = Read::Prefix { prefix: prefix.to_owned(), after: after.clone(), most: PAGE_ENTRIES };
             let page = self.look(vec![read]).await?.remove(0);
             let (whole, ends) = (page.len() >= PAGE_ENTRIES, page.last().map(|(key, _)| key.clone()));
             bytes += page.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
@@ -914,32 +908,21 @@ impl Coordinator {
         Err(Error::Unreachable(format!("other nodes have changed {name} {ATTEMPTS_MAX} times meanwhile")))
     }
 
-    /// Frees a node's name and number, by the operator's word. `entry`: as it is to be found registered; none: whatever there is. `revoked`: what
-    /// this node says of its identities.
-    pub async fn forget(
-        &self,
-        entry: Option<&NodeEntry>,
-        (word, seal): &(RevokedWord, Seal),
-        audit: &Audit,
-    ) -> Result<Outcome<()>, Error> {
-        assert!(entry.is_none_or(|entry| word.name == entry.name), "who is forgotten is revoked");
-        let name = self.node_key(&word.name);
+    /// Frees a node's name and number, by the operator's word.
+    pub async fn forget(&self, entry: &NodeEntry, audit: &Audit) -> Result<Outcome<()>, Error> {
+        let name = self.node_key(&entry.name);
         let transaction = Transaction {
-            compare: entry.map(|entry| equals(name.clone(), entry.encode())).into_iter().collect(),
+            compare: vec![equals(name.clone(), entry.encode())],
             then: vec![
                 Operation::Delete(name),
-                Operation::Delete(self.key(&format!("load/{}", word.name))),
-                Operation::Delete(self.key(&format!("told/{}", word.name))),
-                Operation::Delete(self.key(&format!("nonce/{}", word.name))),
+                Operation::Delete(self.number_key(entry)),
+                Operation::Delete(self.key(&format!("load/{}", entry.name))),
+                Operation::Delete(self.key(&format!("told/{}", entry.name))),
+                Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
                 // A new machine of this name is not the one that was to be evacuated.
-                Operation::Delete(self.key(&format!("leaving/{}", word.name))),
+                Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
                 self.put_audit(audit),
-            ]
-            .into_iter()
-            // Of an entry that was not compared, the number may be another node's; its own stays that of its name.
-            .chain(entry.map(|entry| Operation::Delete(self.number_key(entry))))
-            .chain(self.put_revoked(word, seal))
-            .collect(),
+            ],
             otherwise: vec![],
         };
         Ok(match self.ask(transaction).await? {

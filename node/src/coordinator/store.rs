@@ -68,8 +68,6 @@ pub enum Read {
         after: Option<String>,
         /// Not more than so many.
         most: usize,
-        /// The keys alone: their values are told as empty.
-        names_only: bool,
     },
 }
 

@@ -17,7 +17,6 @@ use forebay_api::checked::{Code, Line, VolumeName};
 
 use super::memory::Memory;
 use super::requests::{Nonce, Request};
-use super::revocations::RevokedWord;
 use super::schema::*;
 use super::store::Store;
 use super::*;
@@ -26,7 +25,6 @@ use forebay_api::config::endpoint::Endpoint;
 use forebay_api::config::{DestageName, PolicyName, TierName};
 use forebay_core::cluster::{Epoch, Host, Incarnation, LogState, NodeId, Record};
 use forebay_core::types::Term;
-use forebay_host::fixture::seals_of_nodes;
 use forebay_host::seals::Seal;
 use forebay_io::clock;
 use forebay_tests::harness::TempDir;
@@ -408,43 +406,8 @@ fn names_of_nodes_are_given_once(stand: &Stand) {
         assert_eq!(node.nodes().await.unwrap(), [rebooted.clone()]);
 
         let word = audit(5, None);
-        let folder = TempDir::new("coordinator-forgets");
-        let [beta] = &seals_of_nodes(folder.path(), "lab", &["beta"])[..] else { panic!("one") };
-        let said = RevokedWord { version: VERSION, name: named("alpha"), until_s: 1_800_000_000, by: named("beta") };
-        let seal = beta.seal(said.sealed(&[&said.encode()])).unwrap();
-        let revoked = (said, seal);
-        assert_eq!(
-            node.forget(Some(&alpha), &revoked, &word).await.unwrap(),
-            Outcome::Lost(()),
-            "it has changed since"
-        );
-        assert_eq!(node.revoked_names().await.unwrap(), Some(vec![]), "all or nothing");
-        assert_eq!(node.forget(Some(&rebooted), &revoked, &word).await.unwrap(), Outcome::Won);
-        assert_eq!(node.revoked_names().await.unwrap(), Some(vec![named("alpha")]));
-        let found = node.revoked_words(&[named("alpha"), named("beta")]).await.unwrap();
-        let found: Vec<_> = found.into_iter().map(|found| found.expect("it can be read")).collect();
-        assert_eq!(found[0].read(), Ok(Some(revoked.clone())));
-        assert_eq!(found[1].read(), Ok(None));
-        let later = RevokedWord { until_s: 1_800_000_001, ..revoked.0.clone() };
-        let seal = beta.seal(later.sealed(&[&later.encode()])).unwrap();
-        assert_eq!(node.replace_revoked(&found[0], &later, &seal).await.unwrap(), Outcome::Won);
-        assert_eq!(
-            node.replace_revoked(&found[0], &revoked.0, &seal).await.unwrap(),
-            Outcome::Lost(()),
-            "it has changed"
-        );
-        assert_eq!(node.remove_revoked(&found[0]).await.unwrap(), Outcome::Lost(()), "it has changed");
-        // What is longer than any word is not kept, keeps nobody from the others, and a word takes its place.
-        let key = node.key("revoked/alpha");
-        let long = Operation::Put { key, value: "x".repeat(100_000) };
-        node.ask(Transaction { compare: vec![], then: vec![long], otherwise: vec![] }).await.unwrap();
-        let found = node.revoked_words(&[named("alpha")]).await.unwrap().remove(0).expect("it can be read");
-        assert!(found.read().unwrap_err().contains("longer"));
-        assert_eq!(node.replace_revoked(&found, &later, &seal).await.unwrap(), Outcome::Won);
-        let found = node.revoked_words(&[named("alpha")]).await.unwrap().remove(0).expect("it can be read");
-        assert_eq!(found.read(), Ok(Some((later, seal))));
-        assert_eq!(node.remove_revoked(&found).await.unwrap(), Outcome::Won);
-        assert_eq!(node.revoked_names().await.unwrap(), Some(vec![]));
+        assert_eq!(node.forget(&alpha, &word).await.unwrap(), Outcome::Lost(()), "it has changed since");
+        assert_eq!(node.forget(&rebooted, &word).await.unwrap(), Outcome::Won);
         assert_eq!(node.register(&impostor).await.unwrap(), Registered::Done);
         let load = Load {
             version: VERSION,

@@ -436,8 +436,6 @@ async fn cannot_answer(
 struct MachineGone {
     #[serde(default)]
     yes_its_machine_is_gone: bool,
-    #[serde(default)]
-    its_identity_is_stolen: bool,
 }
 
 async fn forget(
@@ -447,10 +445,10 @@ async fn forget(
     Path(name): Path<String>,
     body: Body<MachineGone>,
 ) -> Outcome {
-    let Json(MachineGone { yes_its_machine_is_gone, its_identity_is_stolen: is_stolen }) = body?;
+    let Json(MachineGone { yes_its_machine_is_gone }) = body?;
     needs_second_word(yes_its_machine_is_gone, "yes_its_machine_is_gone")?;
     let forgotten = name.clone();
-    to_the_end(async move { node.forget(&name, is_stolen, &by(&peer, &caller)).await }).await?;
+    to_the_end(async move { node.forget(&name, &by(&peer, &caller)).await }).await?;
     ok(serde_json::json!({ "name": forgotten, "forgotten": true }))
 }
 

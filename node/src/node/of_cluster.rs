@@ -76,10 +76,10 @@ impl Node {
         }
     }
 
-    /// A node will not come back, or its identity is in wrong hands (`is_stolen`).
-    pub async fn forget(&self, name: &str, is_stolen: bool, by: &str) -> Answer<()> {
+    /// A node will not come back.
+    pub async fn forget(&self, name: &str, by: &str) -> Answer<()> {
         match self.cluster() {
-            Some(cluster) => cluster.forget(name, is_stolen, by).await,
+            Some(cluster) => cluster.forget(name, by).await,
             None => failure(FailureKind::NotFound, "this node is of no cluster"),
         }
     }

@@ -79,15 +79,10 @@ fn look(entries: &BTreeMap<String, String>, read: &Read) -> Vec<Entry> {
     let owned = |(key, value): (&String, &String)| (key.clone(), value.clone());
     match read {
         Read::Key(key) => entries.get_key_value(key).map(owned).into_iter().collect(),
-        Read::Prefix { prefix, after, most, names_only } => {
+        Read::Prefix { prefix, after, most } => {
             let from = after.as_ref().unwrap_or(prefix);
             let listed = entries.range(from.clone()..).filter(|(key, _)| Some(*key) != after.as_ref());
-            listed
-                .take_while(|(key, _)| key.starts_with(prefix.as_str()))
-                .take(*most)
-                .map(owned)
-                .map(|(key, value)| (key, if *names_only { String::new() } else { value }))
-                .collect()
+            listed.take_while(|(key, _)| key.starts_with(prefix.as_str())).take(*most).map(owned).collect()
         }
     }
 }
