@@ -557,6 +557,7 @@ impl Node {
         }
         let backing = config::absolute_spec(&spec.backing);
         self.check_places(&spec, by).await?;
+        self.read_again(&name);
         // One that has never served may be asked for again, with what was wrong put right.
         let unmade = |e: &Entry| e.facts.name == name && e.running.is_none() && !e.record.tier.made;
         let clash = |e: &Entry| e.facts.name == name || config::same_backing(&e.facts.backing, &backing);

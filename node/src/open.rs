@@ -701,11 +701,11 @@ pub enum Removal {
     Failed(String),
 }
 
-/// Removes the tier of a volume that a change of medium has left over, and nothing else: never the one that counts, whatever the record says
-/// of both.
+/// Removes the tier of a volume that a change of medium has left over, and nothing else: never the one that was served from, whatever the
+/// record says of both.
 pub fn remove_spare(record: &Record, path: &Path) -> Removal {
     let name = &record.name;
-    if *path == record.tier.path {
+    if record.tier.made && *path == record.tier.path {
         return Removal::Done;
     }
     let removed = (|| {

@@ -138,6 +138,12 @@ impl Store {
         Ok(Some(record))
     }
 
+    /// Whether there is a record of this volume, or something in its place, as far as that can be told without reading it.
+    pub fn has_record(&self, name: &str) -> bool {
+        let found = fs::symlink_metadata(self.record_path(name));
+        !found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// Names of all records, sorted.
     pub fn names(&self) -> Result<Vec<String>> {
         let dir = self.dir.join("volumes");

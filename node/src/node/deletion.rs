@@ -44,6 +44,7 @@ impl Node {
         if self.forget_without_record(name) {
             return Ok(());
         }
+        self.read_again(name);
         self.refuse_unreadable(name)?;
         let (record, running, unended) = {
             let entries = self.entries();

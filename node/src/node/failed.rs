@@ -14,7 +14,25 @@ impl Node {
         match self.store.load(name) {
             Ok(Some(record)) => self.show_failed(record, Absence::Failed(problem.to_owned())),
             Ok(None) => {}
-            Err(_) => self.show_unreadable(name, problem),
+            Err(_) if self.store.has_record(name) => self.show_unreadable(name, problem),
+            Err(_) => {}
+        }
+    }
+
+    /// A record that could not be read may be readable by now, as where there were no descriptors left. From then on it is a volume that could
+    /// not be opened, as it would be after a restart.
+    pub(super) fn read_again(&self, name: &str) {
+        let why = {
+            let entries = self.entries();
+            let absence =
+                entries.iter().find(|entry| entry.facts.name == name).and_then(|entry| entry.absence.as_ref());
+            let Some(Absence::Unreadable(why)) = absence else { return };
+            why.clone()
+        };
+        match self.store.load(name) {
+            Ok(Some(record)) => self.show_failed(record, Absence::Failed(why)),
+            Ok(None) => self.entries().retain(|entry| entry.facts.name != name),
+            Err(_) => {}
         }
     }
 
