@@ -118,8 +118,10 @@ fn create_sparse_by(
         Ok(MadeImage { held, was })
     };
     finish().map_err(|error| {
-        // What somebody else has put there stays. No descriptor is needed for it, of which there may be none left.
-        let _ = folder.remove_if_is(name, &file);
+        // What somebody else has put there, or uses, stays. No descriptor is needed for it, of which there may be none left.
+        if matches!(try_lock(&file), Ok(LockAttempt::Locked)) {
+            let _ = folder.remove_if_is(name, &file);
+        }
         failed(error)
     })
 }
@@ -179,6 +181,18 @@ mod tests {
         let none_left = || io::Error::from_raw_os_error(libc::EMFILE);
         assert!(create_sparse_by(&opened, name, &path, 8192, || Err(none_left())).is_err());
         assert!(!path.exists());
+        // Somebody has opened it meanwhile, and uses it.
+        let mut another = None;
+        let in_use = || {
+            let file = File::options().read(true).write(true).open(&path)?;
+            assert_eq!(try_lock(&file)?, LockAttempt::Locked);
+            another = Some(file);
+            Err(none_left())
+        };
+        assert!(create_sparse_by(&opened, name, &path, 8192, in_use).is_err());
+        assert!(path.exists() && another.is_some());
+        std::fs::remove_file(&path).unwrap();
+        drop(another);
         // What somebody has put there meanwhile is his.
         let exchange = || {
             std::fs::remove_file(&path)?;
