@@ -489,6 +489,8 @@ impl Shard {
 
     fn look_at_server(&mut self, key: u32, answer: oneshot::Sender<std::io::Result<()>>) {
         let Some(slot) = self.volumes.get_mut(key as usize).and_then(Option::as_deref_mut) else { return };
+        // A server that never answers is waited for by those alone who wait still.
+        slot.looks.retain(|asked| !asked.is_closed());
         slot.looks.push(answer);
         slot.io.look_at_server(&mut self.reactor);
         self.touch(key as usize);
