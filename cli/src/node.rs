@@ -4,8 +4,10 @@ use super::Client;
 use crate::fence_check::FenceCheckArgs;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
+use forebay_api::calendar;
 use forebay_api::cluster::AuditReport;
 use forebay_core::roles::Role;
+use forebay_host::identity::revocation::{self, Revocation, Which};
 use forebay_host::identity::{Authority, Made};
 use forebay_host::proofs::ago;
 use serde::Serialize;
@@ -35,13 +37,63 @@ pub enum Command {
         #[command(flatten)]
         to: super::ApiArgs,
     },
-    /// Free the name of a node that will not come back, for a new machine that is to have it
+    /// Free the name of a node that will not come back, for a new machine that is to have it, and revoke its identity
+    ///
+    /// Whoever has the identity that the node had is no node any more: its disk may be in other hands. The cluster's authority signs
+    /// that, so this is given where the authority is, or with what was signed there:
+    ///
+    ///     forebay node revoke gamma --yes-it-is-cut-off --to-file gamma.revoked    (where the authority is)
+    ///     forebay node forget gamma --yes-its-machine-is-gone --revocation gamma.revoked
+    #[command(verbatim_doc_comment)]
     Forget {
         /// Name of the node
         name: String,
         /// The second word: its machine is gone, and with it its tiers
         #[arg(long, required = true)]
         yes_its_machine_is_gone: bool,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// What the authority has signed (node revoke --to-file), where that is on another machine
+        #[arg(long, value_name = "FILE", conflicts_with = "authority")]
+        revocation: Option<PathBuf>,
+        /// Leave the identity good, for whoever has it
+        #[arg(long, conflicts_with_all = ["authority", "revocation"])]
+        without_revoking: bool,
+        #[command(flatten)]
+        to: super::ApiArgs,
+    },
+    /// Revoke identities of nodes: whoever has one is a node of the cluster no more
+    ///
+    /// All identities that the cluster's authority has made for the name count no more, for ever, at all nodes: links to whoever shows one end at
+    /// once. One that is made afterwards (node enrol NAME --renew) is good. With --former only those that --renew has replaced are revoked, and
+    /// the node goes on with the newest:
+    ///
+    ///     forebay node enrol gamma --renew        (carry the file to gamma, and restart the daemon there)
+    ///     forebay node revoke gamma --former
+    ///
+    /// It is given where the authority is, and told to the daemon there; where that reaches no node, --to-file writes what is signed,
+    /// and --from-file tells it at any node.
+    #[command(verbatim_doc_comment)]
+    Revoke {
+        /// Names of the nodes
+        #[arg(value_name = "NAME", required_unless_present = "from_file")]
+        names: Vec<String>,
+        /// Only the identities before the newest of each
+        #[arg(long, conflicts_with = "yes_it_is_cut_off")]
+        former: bool,
+        /// The second word: a node that runs with the identity has no links any more
+        #[arg(long, required_unless_present_any = ["former", "from_file"])]
+        yes_it_is_cut_off: bool,
+        /// Folder of the authority [default: as root /etc/forebay/authority, else authority in the state folder]
+        #[arg(long, value_name = "DIR")]
+        authority: Option<PathBuf>,
+        /// Write what is signed to a file, and tell it to no node
+        #[arg(long, value_name = "FILE")]
+        to_file: Option<PathBuf>,
+        /// Tell what is in such a file
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "former", "yes_it_is_cut_off", "authority", "to_file"])]
+        from_file: Option<PathBuf>,
         #[command(flatten)]
         to: super::ApiArgs,
     },
@@ -306,6 +358,49 @@ fn enrol(names: &[String], to: &Path, renew: bool, authority: &Path, json: bool)
     print(json, &all, || ())
 }
 
+/// What is signed of the node that is to be forgotten: from a file, or by the authority where it is here.
+fn revocation_of(name: &str, authority: Option<PathBuf>, file: Option<PathBuf>) -> Result<Revocation> {
+    if let Some(path) = file {
+        let found = revocation::read(&path)?.into_iter().find(|revocation| revocation.name == *name);
+        return found.with_context(|| format!("{} has no revocation of {name}", path.display()));
+    }
+    let is_asked_for = authority.is_some();
+    let folder = authority.map_or_else(default_authority, Ok)?;
+    if !is_asked_for && !folder.join("authority.toml").exists() {
+        bail!(
+            "the cluster's authority, which signs that the identity of {name} is revoked, is not in {}: name its folder with --authority; or \
+             have it signed where it is (`forebay node revoke {name} --yes-it-is-cut-off --to-file FILE`) and give that file with --revocation; or \
+             leave the identity good for whoever has it, with --without-revoking. Nothing was changed",
+            folder.display()
+        );
+    }
+    let signed = Authority::open(&folder)?.revoke(&[name.to_owned()], Which::All);
+    let mut signed =
+        signed.context("nothing was changed; to have it forgotten all the same, add --without-revoking")?;
+    Ok(signed.remove(0))
+}
+
+fn write_revocations(path: &Path, all: &[Revocation], json: bool) -> Result<()> {
+    revocation::write(path, all)?;
+    print(json, &all, || {
+        println!("{}: tell it at any node of the cluster, with `forebay node revoke --from-file FILE`", path.display());
+    })
+}
+
+fn tell_revocations(client: &Client, all: &[Revocation], json: bool) -> Result<()> {
+    let body = serde_json::json!({ "revocations": all });
+    let told = client.call("POST", "/v1/revocations", Some(&body)).context(
+        "the authority has signed it; whether nodes know it is not sure. Say it again, or write it to a file (--to-file) and tell that at another node \
+         (--from-file)",
+    )?;
+    print(json, &told, || {
+        for Revocation { name, until_s, .. } in all {
+            let until = calendar::show_ms(until_s.saturating_mul(1000));
+            println!("{name}: identities that were made up to {until} are revoked");
+        }
+    })
+}
+
 /// Carries out a subcommand of `forebay node`; false where it ended without what was asked for.
 pub fn run(command: Command) -> Result<bool> {
     let folder = |given: Option<PathBuf>| match given {
@@ -324,11 +419,28 @@ pub fn run(command: Command) -> Result<bool> {
             let node = client.call("DELETE", &format!("/v1/nodes/{}/evacuate", plain(&name)), None)?;
             print(to.json, &node, || println!("{name} stays: it may own volumes and get copies again"))?;
         }
-        Command::Forget { name, yes_its_machine_is_gone, to } => {
-            let body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
+        Command::Forget { name, yes_its_machine_is_gone, authority, revocation, without_revoking, to } => {
+            let mut body = serde_json::json!({ "yes_its_machine_is_gone": yes_its_machine_is_gone });
+            if !without_revoking {
+                body["revocation"] = serde_json::to_value(revocation_of(&name, authority, revocation)?)?;
+            }
             let path = format!("/v1/nodes/{}/forget", plain(&name));
             let forgotten = Client::new(to.api).call("POST", &path, Some(&body))?;
-            print(to.json, &forgotten, || println!("node {name}: forgotten"))?;
+            let identity = if without_revoking { "its identity stays good" } else { "its identity is revoked" };
+            print(to.json, &forgotten, || println!("node {name}: forgotten; {identity}"))?;
+        }
+        Command::Revoke { names, former, yes_it_is_cut_off: _, authority, to_file, from_file, to } => {
+            let all = match from_file {
+                Some(path) => revocation::read(&path)?,
+                None => {
+                    let which = if former { Which::Former } else { Which::All };
+                    Authority::open(&folder(authority)?)?.revoke(&names, which)?
+                }
+            };
+            match to_file {
+                Some(path) => write_revocations(&path, &all, to.json)?,
+                None => tell_revocations(&Client::new(to.api), &all, to.json)?,
+            }
         }
         Command::CannotAnswer { name, yes_what_it_knows_may_be_lost, to } => {
             let body = serde_json::json!({ "yes_what_it_knows_may_be_lost": yes_what_it_knows_may_be_lost });

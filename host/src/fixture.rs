@@ -313,15 +313,21 @@ impl Tree {
     }
 }
 
-/// What nodes of one cluster seal with; their identities are made below a folder.
-pub fn seals_of_nodes(folder: &Path, cluster: &str, names: &[&str]) -> Vec<Seals> {
+/// Identities of nodes of one cluster, made below a folder.
+pub fn identities_of_nodes(folder: &Path, cluster: &str, names: &[&str]) -> Vec<Identity> {
     let place = folder.join(cluster);
     Authority::init(&place, cluster).expect("an authority");
     let mut authority = Authority::open(&place).expect("the authority");
     let of = |name: &&str| {
         let path = place.join(format!("{name}.toml"));
         authority.enrol(name, &path, false).expect("enrolled");
-        Seals::new(&Identity::load(&path).expect("an identity")).expect("seals")
+        Identity::load(&path).expect("an identity")
     };
     names.iter().map(of).collect()
+}
+
+/// What nodes of one cluster seal with; their identities are made below a folder.
+pub fn seals_of_nodes(folder: &Path, cluster: &str, names: &[&str]) -> Vec<Seals> {
+    let identities = identities_of_nodes(folder, cluster, names);
+    identities.iter().map(|identity| Seals::new(identity, Default::default()).expect("seals")).collect()
 }

@@ -7,6 +7,7 @@
 //!
 //! Invariants:
 //! - A name is given out once. A renewed identity has the number of the former one: to the cluster it is the same node.
+//! - Of one name each certificate is made later than those before it, and than what was revoked ([`revocation`]).
 //! - The authority has durably remembered a number before the file with it exists.
 //! - Files with keys are made readable by their owner alone, and one that others can read is refused.
 //! - An identity is used only if its certificate is of its authority, names it, belongs to its key and is valid now.
@@ -16,14 +17,17 @@
 
 pub mod certify;
 pub mod ends;
+pub mod revocation;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ends::Ends;
-use forebay_api::checked::Hex64;
+use forebay_api::calendar;
+use forebay_api::checked::{Hex64, NodeName};
 use forebay_api::record::VolumeId;
 use forebay_api::secret::check_secret_mode;
 use forebay_core::cluster::NodeId;
 use forebay_core::roles::{Claim, Place, Role, may_serve};
+use forebay_io::certificate::{BEGINS_BEFORE, validity};
 use forebay_io::durable::remove_durably;
 use forebay_io::folder::{self, Folder};
 use forebay_io::machine::random_bytes;
@@ -31,18 +35,19 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
+use revocation::Which;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Version of both files that this code writes, and the only one it reads.
 const VERSION: u32 = 1;
@@ -52,11 +57,11 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// An authority outlives the machines: renewing it means enrolling every node again.
 const AUTHORITY_VALID: Duration = DAY.saturating_mul(20 * 365);
 /// Two years: long enough not to be a chore, short enough that a lost file ends by itself.
-const NODE_VALID: Duration = DAY.saturating_mul(2 * 365);
-/// Clocks of new machines are wrong by hours: a certificate is valid from the day before.
-const CLOCK_SLACK: Duration = DAY;
+pub const NODE_VALID: Duration = DAY.saturating_mul(2 * 365);
 /// So long before its end an identity is said to be due for renewal.
 pub const RENEWAL_DUE: Duration = DAY.saturating_mul(60);
+/// Another command has changed the authority after so long.
+const LOCKED_WITHIN: Duration = Duration::from_secs(10);
 /// Longest name: one label of DNS, and the field for it on the wire.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -97,6 +102,30 @@ struct Enrolled {
     name: String,
     node: Hex64,
     valid_until: String,
+    /// When its newest certificate was made, in seconds since 1970: each later than all before it. 0: an earlier version has made it.
+    #[serde(default)]
+    made_s: u64,
+    /// It was renewed, or an earlier version has not kept whether it was: there may be others from before its newest certificate.
+    #[serde(default = "unknown_is_renewed")]
+    renewed: bool,
+    /// What was made up to then was revoked; 0: nothing was.
+    #[serde(default)]
+    revoked_until_s: u64,
+}
+
+fn unknown_is_renewed() -> bool {
+    true
+}
+
+impl Enrolled {
+    /// When its newest certificate was made, or a time after that, in seconds since 1970: of an earlier version the day of its end is known.
+    fn made_at_most(&self) -> u64 {
+        if self.made_s != 0 {
+            return self.made_s;
+        }
+        let end = calendar::parse(&format!("{}T23:59:59Z", self.valid_until)).unwrap_or(0);
+        end.saturating_sub(NODE_VALID.as_secs())
+    }
 }
 
 /// The authority of a cluster.
@@ -165,12 +194,27 @@ impl Authority {
                 folder.display()
             );
         }
-        let what = "the cluster's authority";
-        check_secret_mode(&path).with_context(|| format!("cannot read {what}"))?;
-        let text = folder::read_private_text(&path, AUTHORITY_BYTES_MAX);
-        let text = text.with_context(|| format!("cannot read {what} from {}", path.display()))?;
-        let file: AuthorityFile = parse_secret(&text, &path, what)?;
+        let file = AuthorityFile::read(&path)?;
         Ok(Authority { path, file })
+    }
+
+    /// Reads it anew, and keeps other commands from changing it until what this returns is dropped.
+    pub(crate) fn begin_change(&mut self) -> Result<File> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let attempt = || format!("cannot lock {}", folder.display());
+        let lock = File::open(folder).with_context(attempt)?;
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCKED_WITHIN => {
+                    std::thread::sleep(LOCKED_WITHIN / 100)
+                }
+                Err(error) => return Err(std::io::Error::from(error)).with_context(attempt),
+            }
+        }
+        self.file = AuthorityFile::read(&self.path)?;
+        Ok(lock)
     }
 
     /// As they were when the authority signed itself: what it signs must name it in the same words.
@@ -180,14 +224,15 @@ impl Authority {
         params.distinguished_name.push(DnType::OrganizationalUnitName, id.to_string());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        set_validity(&mut params, AUTHORITY_VALID)?;
+        set_validity(&mut params, now()?, AUTHORITY_VALID);
         Ok(params)
     }
 
     /// Gives a node its identity, in this file. A name that was given out is given out again only to `renew` it, under its number.
     pub fn enrol(&mut self, name: &str, to: &Path, renew: bool) -> Result<Made> {
         check_label("node name", name)?;
-        let known = self.file.node.iter().position(|node| node.name == name);
+        let _changing = self.begin_change()?;
+        let known = self.position(name);
         let node = match (known, renew) {
             (Some(at), true) => self.file.node[at].node,
             (Some(at), false) => bail!(
@@ -200,9 +245,19 @@ impl Authority {
         if to.exists() && !renew {
             bail!("{} is there already; give another file with --to", to.display());
         }
-        let valid_until = day(now()? + NODE_VALID);
-        let identity = self.issue(name, node, &valid_until)?;
-        let enrolled = Enrolled { name: name.to_owned(), node, valid_until: valid_until.clone() };
+        let revoked_until_s = known.map_or(0, |at| self.file.node[at].revoked_until_s);
+        let made = self.making_time(name, known.map(|at| &self.file.node[at]))?;
+        let valid_until = day(made + NODE_VALID);
+        let identity = self.issue(name, node, made, &valid_until)?;
+        let (name_of, until) = (name.to_owned(), valid_until.clone());
+        let enrolled = Enrolled {
+            name: name_of,
+            node,
+            valid_until: until,
+            made_s: made.as_secs(),
+            renewed: renew,
+            revoked_until_s,
+        };
         match known {
             Some(at) => self.file.node[at] = enrolled,
             None => self.file.node.push(enrolled),
@@ -213,7 +268,76 @@ impl Authority {
         Ok(Made { path: to.to_owned(), name: name.to_owned(), node: Some(node), valid_until })
     }
 
-    fn issue(&self, name: &str, node: Hex64, valid_until: &str) -> Result<IdentityFile> {
+    fn position(&self, name: &str) -> Option<usize> {
+        self.file.node.iter().position(|node| node.name == name)
+    }
+
+    /// When the next certificate for a name is said to be made: now, and later than all that were made for it or were revoked.
+    fn making_time(&self, name: &str, enrolled: Option<&Enrolled>) -> Result<Duration> {
+        let now = now()?;
+        let after = enrolled.map_or(0, |enrolled| enrolled.made_at_most().max(enrolled.revoked_until_s));
+        let made = now.max(Duration::from_secs(after.saturating_add(1)));
+        // It would not be valid yet.
+        if made > now + BEGINS_BEFORE {
+            bail!(
+                "{} has something of {name} from {}, which is to come by this machine's clock: set the clock, or wait until then",
+                self.path.display(),
+                day(made)
+            );
+        }
+        Ok(made)
+    }
+
+    /// Up to when what was made for a name counts no more once these of its identities are revoked, in seconds since 1970.
+    pub(crate) fn revocable(&self, name: &str, which: Which) -> Result<u64> {
+        let Some(enrolled) = self.position(name).map(|at| &self.file.node[at]) else {
+            bail!(
+                "{name} was not enrolled by {}: if that was restored from a backup which is older than the node, enrol {name} again (`forebay node \
+                 enrol {name} --to DIR`), delete the file that this makes, and revoke it then",
+                self.path.display()
+            );
+        };
+        let now = now()?.as_secs();
+        if enrolled.made_s != 0 && now > enrolled.made_s + (NODE_VALID + BEGINS_BEFORE).as_secs() {
+            bail!(
+                "every identity of {name} has ended, by this machine's clock: if that is right, there is nothing to revoke"
+            );
+        }
+        match (which, enrolled.made_s) {
+            // What was said before is said again, as long as nothing was made since.
+            (Which::All, made) if made != 0 && enrolled.revoked_until_s >= made => Ok(enrolled.revoked_until_s),
+            (Which::All, _) => Ok(now.max(enrolled.made_at_most()).max(enrolled.revoked_until_s)),
+            (Which::Former, 0) => bail!(
+                "when the newest identity of {name} was made is not known: make another one (forebay node enrol {name} --renew), carry it to \
+                 its node, start that anew, and say it again"
+            ),
+            (Which::Former, _) if !enrolled.renewed => bail!(
+                "{name} has no identity from before its newest one: make that first (forebay node enrol {name} --renew), carry it to its node, and \
+                 start that anew"
+            ),
+            (Which::Former, made) => Ok(made - 1),
+        }
+    }
+
+    /// Keeps durably that these were revoked, each up to then.
+    pub(crate) fn remember_revoked(&mut self, untils: &[(NodeName, u64)]) -> Result<()> {
+        for (name, until) in untils {
+            let at = self.position(name.as_str()).with_context(|| format!("{name} is not enrolled"))?;
+            let revoked = &mut self.file.node[at].revoked_until_s;
+            *revoked = (*revoked).max(*until);
+        }
+        write_secret(&self.path, &self.file.text()?, Replace::Yes)
+    }
+
+    pub(crate) fn key_pem(&self) -> &str {
+        &self.file.key
+    }
+
+    pub(crate) fn cluster_id(&self) -> VolumeId {
+        self.file.cluster_id
+    }
+
+    fn issue(&self, name: &str, node: Hex64, made: Duration, valid_until: &str) -> Result<IdentityFile> {
         let own = KeyPair::from_pem(&self.file.key)
             .with_context(|| format!("the authority's key in {} is damaged", self.path.display()))?;
         let issuer = Issuer::new(Authority::params(&self.file.cluster, self.file.cluster_id)?, own);
@@ -225,7 +349,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        set_validity(&mut params, NODE_VALID)?;
+        set_validity(&mut params, made, NODE_VALID);
         let key = KeyPair::generate().with_context(|| format!("cannot make a key for {name}"))?;
         let certificate = params.signed_by(&key, &issuer).with_context(|| format!("cannot sign for {name}"))?;
         Ok(IdentityFile {
@@ -248,6 +372,14 @@ fn role_name(role: Role) -> Result<SanType> {
 }
 
 impl AuthorityFile {
+    fn read(path: &Path) -> Result<AuthorityFile> {
+        let what = "the cluster's authority";
+        check_secret_mode(path).with_context(|| format!("cannot read {what}"))?;
+        let text = folder::read_private_text(path, AUTHORITY_BYTES_MAX);
+        let text = text.with_context(|| format!("cannot read {what} from {}", path.display()))?;
+        parse_secret(&text, path, what)
+    }
+
     fn text(&self) -> Result<String> {
         let text = toml::to_string(self).context("cannot encode the authority's file")?;
         Ok(format!(
@@ -351,7 +483,10 @@ impl Identity {
         if !may_serve(Place::Link, claim) {
             bail!("its certificate {claim}, and is none of a node");
         }
-        let end_of = |certificate| ends::end_of(certificate).context("the end of its certificates cannot be read");
+        let end_of = |certificate| -> Result<Duration> {
+            let (_, end) = validity(certificate).context("the end of its certificates cannot be read")?;
+            Ok(end)
+        };
         let ends = Ends { name: file.name.clone(), own: end_of(&certificate)?, authority: end_of(&authority)? };
         Ok(Identity {
             cluster: file.cluster,
@@ -464,11 +599,10 @@ pub fn now() -> Result<Duration> {
     SystemTime::now().duration_since(UNIX_EPOCH).context("this machine's clock is before 1970; set it")
 }
 
-/// From the day before now on.
-fn set_validity(params: &mut CertificateParams, valid: Duration) -> Result<()> {
-    let (epoch, now) = (rcgen::date_time_ymd(1970, 1, 1), now()?);
-    (params.not_before, params.not_after) = (epoch + (now - CLOCK_SLACK), epoch + (now + valid));
-    Ok(())
+/// From the day before it is made on.
+fn set_validity(params: &mut CertificateParams, made: Duration, valid: Duration) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    (params.not_before, params.not_after) = (epoch + (made - BEGINS_BEFORE), epoch + (made + valid));
 }
 
 /// As people write a day.
@@ -670,7 +804,7 @@ mod tests {
         refused(IdentityFile { certificate: "none".into(), ..good.clone() }, now, "certificate is damaged");
         refused(IdentityFile { key: "none".into(), ..good.clone() }, now, "key is damaged");
         refused(good.clone(), now + NODE_VALID + DAY, "--renew");
-        refused(good.clone(), now - 2 * CLOCK_SLACK, "clock");
+        refused(good.clone(), now - 2 * BEGINS_BEFORE, "clock");
         let due_at = |now| Identity::check(good.clone(), now).unwrap().ends.due(now, None);
         assert!(due_at(now + NODE_VALID - RENEWAL_DUE + DAY).is_some());
         assert_eq!(due_at(now + NODE_VALID - RENEWAL_DUE - DAY), None);

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_api::checked::NodeName;
+use forebay_io::certificate::Revoked;
 use rustls::SignatureScheme;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::SigningKey;
@@ -51,11 +52,12 @@ pub struct Seals {
     certificate: CertificateDer<'static>,
     key: Arc<dyn SigningKey>,
     certificates: NodeCertificates,
+    revoked: Arc<Revoked>,
 }
 
 impl Seals {
-    /// Seals of the node that has this identity.
-    pub fn new(identity: &Identity) -> Result<Seals> {
+    /// Seals of the node that has this identity. `revoked`: whose seals count no more.
+    pub fn new(identity: &Identity, revoked: Arc<Revoked>) -> Result<Seals> {
         let provider = rustls::crypto::ring::default_provider();
         let key = provider.key_provider.load_private_key(identity.key.clone_key());
         Ok(Seals {
@@ -63,6 +65,7 @@ impl Seals {
             certificate: identity.certificate.clone(),
             key: key.context("the identity's key cannot sign")?,
             certificates: NodeCertificates::of(&identity.authority)?,
+            revoked,
         })
     }
 
@@ -74,8 +77,17 @@ impl Seals {
         Ok(Seal { version: 1, certificate: BASE64.encode(&self.certificate), signature: BASE64.encode(signature) })
     }
 
-    /// Whether who is named has said it: with a certificate of a node of this cluster that is valid now.
+    /// Whether who is named has said it: with a certificate of a node of this cluster that is valid now, and not revoked.
     pub fn check(&self, seal: &Seal, what: Sealed<'_>) -> Result<()> {
+        let certificate = self.signer(seal, what)?;
+        if self.revoked.refuses(&certificate) {
+            bail!("its seal is by an identity of {} that was revoked", what.by);
+        }
+        Ok(())
+    }
+
+    /// The certificate by which who is named has said it, of a node of this cluster and valid now. Whether it is revoked is left to others.
+    pub fn signer(&self, seal: &Seal, what: Sealed<'_>) -> Result<CertificateDer<'static>> {
         let decode = |text: &str| match text.len() <= BYTES_MAX {
             true => BASE64.decode(text).map_err(|error| anyhow!("its seal is damaged: {error}")),
             false => bail!("its seal is longer than one can be"),
@@ -91,7 +103,8 @@ impl Seals {
             .map_err(|error| anyhow!("the certificate of its seal is damaged: {error}"))?;
         let signed =
             end.verify_signature(webpki::ring::ECDSA_P256_SHA256, &self.bytes(what), &decode(&seal.signature)?);
-        signed.map_err(|_| anyhow!("its seal belongs to another text"))
+        signed.map_err(|_| anyhow!("its seal belongs to another text"))?;
+        Ok(certificate)
     }
 
     fn bytes(&self, Sealed { kind, by, to, parts }: Sealed<'_>) -> Vec<u8> {
@@ -144,5 +157,20 @@ mod tests {
         ] {
             refused(&broken, what);
         }
+    }
+
+    #[test]
+    fn a_seal_of_who_is_revoked_counts_no_more_whenever_it_was_made() {
+        let folder = TempDir::new("seals-revoked");
+        let [alpha, beta] = &seals_of_nodes(folder.path(), "lab", &["alpha", "beta"])[..] else { panic!("two") };
+        let [a, b] = ["alpha", "beta"].map(|name| NodeName::new(name).unwrap());
+        let what = Sealed { kind: "call", by: &a, to: &b, parts: &["text"] };
+        let seal = alpha.seal(what).unwrap();
+        beta.check(&seal, what).unwrap();
+        let now = crate::identity::now().unwrap();
+        beta.revoked.set([("alpha".to_owned(), now)].into());
+        let error = beta.check(&seal, what).unwrap_err().to_string();
+        assert!(error.contains("revoked"), "{error}");
+        beta.signer(&seal, what).unwrap();
     }
 }

@@ -166,7 +166,8 @@ fn identity(name: &str) -> Result<Identity, Box<dyn Error>> {
     let number = u64::from(name.as_bytes()[0]);
     let host = Host { machine: [number as u8; 16], boot: [0; 16] };
     let session = clock::now().0;
-    Ok(Identity { cluster: [1; 16], node: NodeId(number), name: NodeName::new(name)?, host, session })
+    let revoked = Default::default();
+    Ok(Identity { cluster: [1; 16], node: NodeId(number), name: NodeName::new(name)?, host, session, revoked })
 }
 
 fn report(link: &Link, sink: &Sink, start: Instant, now: Instant) {

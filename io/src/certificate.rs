@@ -4,6 +4,12 @@
 //! is: `forebay_core::roles` has the table. What is refused there is refused by TLS itself, before a byte of the
 //! other side's is looked at.
 
+mod revoked;
+mod validity;
+
+pub use revoked::{BEGINS_BEFORE, Revoked, is_made_by};
+pub use validity::validity;
+
 use crate::channel::Channel;
 use crate::socket;
 use crate::tls::{TlsError, provider};
@@ -69,22 +75,41 @@ pub enum Shown {
 
 /// Lets in who has a certificate of these authorities that is of use at this place.
 pub fn of_callers(place: Place, roots: RootCertStore, shown: Shown) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    of_callers_but(place, roots, shown, Arc::default())
+}
+
+/// The same, but for who is revoked.
+pub fn of_callers_but(
+    place: Place,
+    roots: RootCertStore,
+    shown: Shown,
+    revoked: Arc<Revoked>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
     let builder = match shown {
         Shown::Always => builder,
         Shown::AtWill => builder.allow_unauthenticated(),
     };
     let inner = builder.build().map_err(|error| error.to_string())?;
-    Ok(Arc::new(OfCallers { place, inner }))
+    Ok(Arc::new(OfCallers { place, inner, revoked }))
 }
 
-/// Goes on with who answers under the name that was called, with a certificate of these authorities that is of use at this place.
-pub fn of_called(place: Place, roots: RootCertStore) -> Result<Arc<dyn ServerCertVerifier>, String> {
+/// Goes on with who answers under the name that was called, with a certificate of these authorities that is of use at this place, but for
+/// who is revoked.
+pub fn of_called(
+    place: Place,
+    roots: RootCertStore,
+    revoked: Arc<Revoked>,
+) -> Result<Arc<dyn ServerCertVerifier>, String> {
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
-    Ok(Arc::new(OfCalled { place, inner: inner.map_err(|error| error.to_string())? }))
+    Ok(Arc::new(OfCalled { place, inner: inner.map_err(|error| error.to_string())?, revoked }))
 }
 
-fn admit(place: Place, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+fn admit(place: Place, certificate: &CertificateDer<'_>, revoked: &Revoked) -> Result<(), Error> {
+    if revoked.refuses(certificate) {
+        // The other side hears "certificate revoked".
+        return Err(Error::InvalidCertificate(CertificateError::Revoked));
+    }
     if may_speak(place, read(certificate).claim()) {
         return Ok(());
     }
@@ -96,6 +121,7 @@ fn admit(place: Place, certificate: &CertificateDer<'_>) -> Result<(), Error> {
 struct OfCallers {
     place: Place,
     inner: Arc<dyn ClientCertVerifier>,
+    revoked: Arc<Revoked>,
 }
 
 impl ClientCertVerifier for OfCallers {
@@ -118,7 +144,7 @@ impl ClientCertVerifier for OfCallers {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        admit(self.place, end_entity).map(|()| verified)
+        admit(self.place, end_entity, &self.revoked).map(|()| verified)
     }
 
     fn verify_tls12_signature(
@@ -148,6 +174,7 @@ impl ClientCertVerifier for OfCallers {
 struct OfCalled {
     place: Place,
     inner: Arc<WebPkiServerVerifier>,
+    revoked: Arc<Revoked>,
 }
 
 impl ServerCertVerifier for OfCalled {
@@ -160,7 +187,7 @@ impl ServerCertVerifier for OfCalled {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let verified = self.inner.verify_server_cert(end_entity, intermediates, name, stapled, now)?;
-        admit(self.place, end_entity).map(|()| verified)
+        admit(self.place, end_entity, &self.revoked).map(|()| verified)
     }
 
     fn verify_tls12_signature(

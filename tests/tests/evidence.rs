@@ -428,7 +428,7 @@ fn a_node_on_another_machine_is_refused_until_the_former_one_is_forgotten() {
     let Some(mut cluster) = on_machines("evidence-forget", 3) else { return };
     cluster.start_all();
     cluster.serve_with_a_copy("memory");
-    let words = |name: &'static str| ["node", "forget", name, "--yes-its-machine-is-gone"];
+    let words = |name: &'static str| ["node", "forget", name, "--yes-its-machine-is-gone", "--without-revoking"];
     refused(&cluster, 0, &words("alpha"), 1, "this very node");
     refused(&cluster, 0, &words("delta"), 1, "there is no node delta");
     refused(&cluster, 0, &words("beta")[..3], 2, "--yes-its-machine-is-gone");

@@ -1,5 +1,17 @@
 // Made from node/src/http/openapi.json by `npm run build`: change that.
 
+/** That identities of a node count no more, as the cluster's authority has signed it (`forebay node revoke`) */
+export type Revocation = {
+  /** its layout, which is 1 */
+  version: number;
+  /** name of the node */
+  name: string;
+  /** what the authority has made for the name up to then counts no more: in seconds since 1970, by the authority's clock */
+  until_s: number;
+  /** the authority's signature, as base64 */
+  signature: string;
+};
+
 export type Caller = {
   role?: "admin" | "read-only" | null;
   by?: "unix-socket" | "token" | "certificate" | "session" | "loopback" | null;
@@ -408,7 +420,7 @@ export type AuditLine = {
   node: string;
   /** the volume, if it is about one */
   volume?: string;
-  action: "accept-loss" | "fenced" | "restore-record" | "forget-node" | "power-off";
+  action: "accept-loss" | "fenced" | "restore-record" | "forget-node" | "revoke-identity" | "power-off";
   /** by whom, and what it means */
   words: string;
 };

@@ -132,6 +132,11 @@ const ALLOWED: &[(&str, &[&str], &str)] = &[
     ("node/src/history/files.rs", &["open", "make", "open_rw", "read"], STATE),
     ("node/src/history/writer.rs", &["run", "write", "add_line", "remove_leftovers"], STATE),
     ("host/src/identity.rs", &["write_secret", "read_secret"], IDENTITY),
+    (
+        "host/src/identity.rs",
+        &["begin_change"],
+        "the folder of the authority, of which only its owner can have names; it is locked, and nothing of it read",
+    ),
     ("node/src/serve.rs", &["lock_state"], STATE),
     ("node/src/serve.rs", &["open_to_group"], "a file in /etc, which is root's"),
     ("node/src/serve.rs", &["bind_unix"], "a socket, which is made where nothing is and follows no link in its place"),

@@ -49,7 +49,7 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![purpose];
-        set_validity(&mut params, NODE_VALID)?;
+        set_validity(&mut params, now()?, NODE_VALID);
         let own = KeyPair::from_pem(&self.file.key)
             .with_context(|| format!("the authority's key in {} is damaged", self.path.display()))?;
         let issuer = Issuer::new(Authority::params(&self.file.cluster, self.file.cluster_id)?, own);

@@ -1,7 +1,7 @@
 //! Why a channel is down, in one place, so that both nodes, the log and status use the same words.
 
 use forebay_core::wire::Rejection;
-use rustls::{CertificateError, Error as TlsFailure, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, Error as TlsFailure, InvalidMessage};
 use std::{fmt, io};
 
 /// Why a channel was not begun, or has ended.
@@ -21,6 +21,10 @@ pub enum Failure {
     Refused(Rejection),
     /// Told by the other side.
     RefusedByPeer(Rejection),
+    /// The other side's identity was revoked.
+    Revoked,
+    /// This side's was, says the other one.
+    RevokedByPeer,
     /// Bytes that are no frame of this protocol, or that may not come now.
     Malformed(&'static str),
     /// The other side has closed it.
@@ -42,6 +46,7 @@ impl Failure {
             Failure::RefusedByPeer(Rejection::Leaving) => false,
             Failure::Refused(_) | Failure::RefusedByPeer(_) | Failure::Malformed(_) => true,
             Failure::Tls(_) | Failure::NotTls | Failure::NotPlain => true,
+            Failure::Revoked | Failure::RevokedByPeer => true,
             Failure::Connect(_) | Failure::TooSlow | Failure::HungUp | Failure::Socket(_) => false,
             Failure::NoProgress | Failure::Replaced | Failure::Crowded => false,
         }
@@ -62,6 +67,8 @@ impl Failure {
             TlsFailure::InvalidCertificate(CertificateError::UnknownIssuer) => {
                 Failure::Tls("its certificate is not of this cluster's authority".into())
             }
+            TlsFailure::InvalidCertificate(CertificateError::Revoked) => Failure::Revoked,
+            TlsFailure::AlertReceived(AlertDescription::CertificateRevoked) => Failure::RevokedByPeer,
             TlsFailure::NoCertificatesPresented => Failure::Tls("it shows no certificate".into()),
             other => Failure::Tls(other.to_string()),
         }
@@ -82,6 +89,14 @@ impl fmt::Display for Failure {
             Failure::Tls(why) => write!(f, "TLS: {why}"),
             Failure::Refused(why) => write!(f, "refused: {why}"),
             Failure::RefusedByPeer(why) => write!(f, "refused by the other side: {why}"),
+            Failure::Revoked => f.write_str(
+                "the identity that the other side shows was revoked (`forebay node revoke`, or `forget`); `forebay node enrol NAME --renew` where \
+                 the cluster's authority is makes a new one",
+            ),
+            Failure::RevokedByPeer => f.write_str(
+                "the other side says that the identity of this node was revoked, which counts only where this node says so itself (`forebay \
+                 status`)",
+            ),
             Failure::Malformed(what) => write!(f, "no frame of this protocol: {what}"),
             Failure::HungUp => f.write_str("the other side has closed it"),
             Failure::Socket(kind) => write!(f, "the connection failed: {kind}"),

@@ -57,6 +57,9 @@ impl Arrival {
     pub fn enter(self, identity: &Identity, entered: Entered) -> Result<Channel, Failure> {
         let Arrival { mut channel, hello, .. } = self;
         let volume = hello.volume.ok_or(Failure::Malformed("hello: of no volume"))?;
+        if identity.refuses(&channel) {
+            return Err(Failure::Revoked);
+        }
         // What is found only when a client waits is found soon enough; what is never found would be kept for ever.
         notice_lost_paths(socket2::SockRef::from(&channel.socket())).map_err(|error| Failure::Socket(error.kind()))?;
         send(&mut channel, &ChannelFrame::Hello(identity.forward_hello(volume)))?;

@@ -6,6 +6,7 @@
 
 use super::failure::Failure;
 use super::security::{self, Security};
+use crate::certificate::Revoked;
 use crate::channel::Channel;
 use crate::reactor::{Interest, Reactor};
 use crate::socket::{Moved, network_of, vector};
@@ -44,6 +45,8 @@ pub struct Identity {
     pub host: Host,
     /// Drawn at random when the process started; of a link, another one for each that is made.
     pub session: u64,
+    /// Nodes' certificates that count no more.
+    pub revoked: Arc<Revoked>,
 }
 
 impl Identity {
@@ -184,6 +187,11 @@ pub(super) fn meet(
             return Err(why);
         }
     };
+    // TLS has looked at it before; it may have been revoked since.
+    if identity.refuses(channel) {
+        send_goodbye(channel, Rejection::UnknownNode);
+        return Err(Failure::Revoked);
+    }
     let other = called.is_some_and(|(name, node)| *name != hello.name || node.is_some_and(|node| node != hello.node));
     let objection = if other { Some(Rejection::NotWhoWasCalled) } else { identity.objection(&hello, channel) };
     match objection {
@@ -317,6 +325,11 @@ impl Door {
     #[cfg(test)]
     pub(super) fn identity_changes(&mut self, identity: Arc<Identity>) {
         self.identity = identity;
+    }
+
+    #[cfg(test)]
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// Address and port at which it listens.

@@ -37,6 +37,7 @@ mod multipath;
 mod pace;
 mod pairs;
 mod place;
+mod revoked;
 mod schedule;
 mod security;
 mod status;
@@ -739,6 +740,10 @@ impl Link {
         now: Instant,
     ) -> Result<(), Failure> {
         let Arrival { mut channel, hello, address } = arrival;
+        if self.config.identity.refuses(&channel) {
+            greeting::send_goodbye(&mut channel, Rejection::UnknownNode);
+            return Err(Failure::Revoked);
+        }
         let index = usize::from(hello.channel);
         let another = hello.name != self.config.peer
             || hello.volume.is_some()
@@ -883,12 +888,14 @@ impl Link {
         let word = match &why {
             Failure::Malformed(_) => Some(Rejection::Malformed),
             Failure::Refused(why) => Some(*why),
+            Failure::Revoked => Some(Rejection::UnknownNode),
             Failure::Connect(_)
             | Failure::TooSlow
             | Failure::NotTls
             | Failure::NotPlain
             | Failure::Tls(_)
             | Failure::RefusedByPeer(_)
+            | Failure::RevokedByPeer
             | Failure::HungUp
             | Failure::Socket(_)
             | Failure::NoProgress

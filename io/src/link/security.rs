@@ -3,7 +3,7 @@
 //! Both sides show a certificate that the cluster's authority has issued for a node. The calling side checks that it names the
 //! node that was called, as TLS does; each side checks that it names the node that the hello names.
 
-use crate::certificate::{self, Shown};
+use crate::certificate::{self, Revoked, Shown};
 use crate::tls::{self, Session, TlsError};
 use forebay_core::roles::{Place, may_serve};
 use forebay_core::wire::NodeName;
@@ -38,20 +38,21 @@ impl PeerTls {
         let roots = tls::authorities(AUTHORITY, authority)?;
         let chain = tls::certificates("the node's certificate", certificate)?;
         let private = tls::private_key(KEY, key)?;
-        PeerTls::new(chain, private, roots).map_err(|error| TlsError::new(KEY, key, error))
+        PeerTls::new(chain, private, roots, &Arc::default()).map_err(|error| TlsError::new(KEY, key, error))
     }
 
-    /// From what was read before.
+    /// From what was read before. `revoked`: who is not let in, and not spoken to, although the authority has signed for it.
     pub fn new(
         chain: Vec<CertificateDer<'static>>,
         private: PrivateKeyDer<'static>,
         roots: RootCertStore,
+        revoked: &Arc<Revoked>,
     ) -> Result<PeerTls, rustls::Error> {
         let own = chain.first().map(certificate::read);
         if let Some(claim) = own.map(|own| own.claim()).filter(|claim| !may_serve(Place::Link, *claim)) {
             return Err(rustls::Error::General(format!("the node's certificate {claim}, and is none of a node")));
         }
-        PeerTls::of(chain, private, roots)
+        PeerTls::of(chain, private, roots, revoked)
     }
 
     /// Whatever the own certificate was issued for: the other side finds out.
@@ -59,18 +60,20 @@ impl PeerTls {
         chain: Vec<CertificateDer<'static>>,
         private: PrivateKeyDer<'static>,
         roots: RootCertStore,
+        revoked: &Arc<Revoked>,
     ) -> Result<PeerTls, rustls::Error> {
         let wrong = rustls::Error::General;
         let versions = &[&rustls::version::TLS13];
+        let called = certificate::of_called(Place::Link, roots.clone(), revoked.clone()).map_err(wrong)?;
         let mut calling = ClientConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")
             .dangerous()
             // As strict as without, and on top of it that the other side is a node.
-            .with_custom_certificate_verifier(certificate::of_called(Place::Link, roots.clone()).map_err(wrong)?)
+            .with_custom_certificate_verifier(called)
             .with_client_auth_cert(chain.clone(), private.clone_key())?;
         calling.resumption = Resumption::disabled();
-        let callers = certificate::of_callers(Place::Link, roots, Shown::Always).map_err(wrong)?;
+        let callers = certificate::of_callers_but(Place::Link, roots, Shown::Always, revoked.clone()).map_err(wrong)?;
         let mut listening = ServerConfig::builder_with_provider(tls::provider())
             .with_protocol_versions(versions)
             .expect("the provider has TLS 1.3")

@@ -8,6 +8,7 @@ mod transcripts;
 
 use super::*;
 use crate::arena::Arena;
+use crate::certificate::Revoked;
 use crate::clock;
 use crate::reactor::{Completion, ModeChoice};
 use forebay_core::cluster::{Epoch, Host, Incarnation};
@@ -29,7 +30,14 @@ fn name(name: &str) -> NodeName {
 fn identity(node: &str, session: u64) -> Identity {
     let machine = [node.as_bytes()[0]; 16];
     let number = NodeId(u64::from(node.as_bytes()[0]));
-    Identity { cluster: CLUSTER, node: number, name: name(node), host: Host { machine, boot: [1; 16] }, session }
+    Identity {
+        cluster: CLUSTER,
+        node: number,
+        name: name(node),
+        host: Host { machine, boot: [1; 16] },
+        session,
+        revoked: Default::default(),
+    }
 }
 
 /// A cluster's authority, and certificates of it in files that vanish with it.
@@ -50,6 +58,11 @@ impl Authority {
 
     /// For a name, with what else the certificate says, and whatever that is.
     fn issue_with(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Security {
+        self.issue_but(name, change, &Arc::default())
+    }
+
+    /// The same; who has it refuses those who are revoked.
+    fn issue_but(&self, name: &str, change: impl FnOnce(&mut CertificateParams), revoked: &Arc<Revoked>) -> Security {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new([name.to_string()]).unwrap();
         change(&mut params);
@@ -57,7 +70,7 @@ impl Authority {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        Security::Tls(PeerTls::of(vec![certificate], private, roots).unwrap())
+        Security::Tls(PeerTls::of(vec![certificate], private, roots, revoked).unwrap())
     }
 
     /// For a node's name, trusting `other` (or itself). As identities were before there were roles.

@@ -133,6 +133,8 @@ pub struct Cluster {
     pub(super) own_watchdog: super::watchdog::OwnWatchdog,
     /// When this node's certificates end.
     pub(super) own_identity: super::own_identity::OwnIdentity,
+    /// Whose identities count no more.
+    pub(super) revocations: Arc<super::revocations::Revocations>,
     /// When fences were last proven from here.
     pub(super) proofs: Proofs,
     /// Proof that is looked for, by volume.
@@ -533,12 +535,14 @@ impl Cluster {
                 Hint::Record(volume) => self.notify(volume, Event::RecordChanged),
                 Hint::Definition(_) => drop(self.refresh_definitions().await),
                 Hint::Nodes => self.refresh_nodes().await,
+                Hint::Revoked => self.revocations.changed.notify_one(),
                 Hint::Told => self.poll_owners().await,
                 Hint::Call => self.take_requests::<Call>().await,
                 Hint::Answer => self.answered.notify_waiters(),
                 Hint::Ask => self.take_requests::<Ask>().await,
                 Hint::Nothing => {}
                 Hint::Everything => {
+                    self.revocations.changed.notify_one();
                     self.take_requests::<Call>().await;
                     self.take_requests::<Ask>().await;
                     self.refresh_nodes().await;

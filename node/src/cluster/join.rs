@@ -13,6 +13,7 @@ use super::own_addresses::OwnLinks;
 use super::own_identity::OwnIdentity;
 use super::pins::Pins;
 use super::registration::Registration;
+use super::revocations::{self, Revocations};
 use super::watchdog::OwnWatchdog;
 use crate::datapath::acceptor::{AcceptorHandle, House, ToAcceptor};
 use crate::datapath::driver::{Asked, DriverSetup};
@@ -97,10 +98,11 @@ impl Cluster {
         entry.wire_versions = (WIRE_VERSION_MIN, WIRE_VERSION);
 
         let (control, asked) = mpsc::unbounded_channel();
-        let security = security(config.security, &identity)?;
-        let seals = Seals::new(&identity)?;
+        let revocations = revocations_kept(store, &identity)?;
+        let security = security(config.security, &identity, &revocations)?;
+        let seals = Seals::new(&identity, revocations.revoked())?;
         let own_identity = OwnIdentity::new(config.identity.clone(), identity.ends.clone());
-        let identity = Arc::new(link_identity(&identity, host)?);
+        let identity = Arc::new(link_identity(&identity, host, &revocations)?);
         let (answer, answered) = oneshot::channel();
         let (compression, multipath) = (config.compression(), config.mptcp);
         let addresses = Arc::new(Addresses::start(&all.listen.nbd)?);
@@ -115,7 +117,7 @@ impl Cluster {
 
         let own_watchdog = OwnWatchdog::begin(store.dir(), &host)?;
         // Not with its watchdog yet: nobody counts on what is not armed.
-        let timing = register(&coordinator, &entry).await?;
+        let timing = register(&coordinator, &entry, &revocations).await?;
         let pins = Arc::new(Pins::open(store.dir())?);
         let place = Place { store: store.clone(), shm_size, placement, node, host, timing, allowed, pins };
         let cluster = Arc::new(Cluster {
@@ -145,6 +147,7 @@ impl Cluster {
             fences: fences.iter().cloned().map(Fence::new).collect(),
             own_watchdog,
             own_identity,
+            revocations,
             proofs: Proofs::below(store.dir()),
             searches: Mutex::default(),
             registration: Registration::new(entry),
@@ -181,9 +184,19 @@ impl Cluster {
         tokio::spawn(self.clone().migrate_tiers());
         tokio::spawn(self.clone().follow_own_addresses());
         tokio::spawn(self.clone().watch_own_identity());
+        tokio::spawn(self.clone().watch_revocations());
         if let Some(watchdog) = &all.watchdog {
             tokio::spawn(self.clone().use_watchdog(watchdog.clone()));
         }
+    }
+}
+
+/// Whose identities count no more, as far as this node knows. Its own is none of them.
+fn revocations_kept(store: &Store, identity: &identity::Identity) -> Result<Arc<Revocations>> {
+    let revocations = Revocations::open(store.dir(), identity)?;
+    match revocations.own() {
+        Some(why) => bail!(why),
+        None => Ok(revocations),
     }
 }
 
@@ -250,7 +263,7 @@ fn timing(settings: &Settings) -> Result<Timing> {
     }
 }
 
-fn security(name: SecurityName, identity: &identity::Identity) -> Result<Security> {
+fn security(name: SecurityName, identity: &identity::Identity, revocations: &Revocations) -> Result<Security> {
     match name {
         SecurityName::Plain => {
             log::say!(Warning, "links are plain: whoever reaches them may read and change every volume");
@@ -260,14 +273,13 @@ fn security(name: SecurityName, identity: &identity::Identity) -> Result<Securit
             let mut roots = RootCertStore::empty();
             roots.add(identity.authority.clone()).context("the identity's authority cannot be used")?;
             let chain = vec![identity.certificate.clone()];
-            let tls =
-                PeerTls::new(chain, identity.key.clone_key(), roots).context("the identity cannot be used for TLS")?;
-            Ok(Security::Tls(tls))
+            let tls = PeerTls::new(chain, identity.key.clone_key(), roots, &revocations.revoked());
+            Ok(Security::Tls(tls.context("the identity cannot be used for TLS")?))
         }
     }
 }
 
-fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> {
+fn link_identity(identity: &identity::Identity, host: Host, revocations: &Revocations) -> Result<Identity> {
     let mut session = [0; 8];
     random_bytes(&mut session)?;
     Ok(Identity {
@@ -276,15 +288,22 @@ fn link_identity(identity: &identity::Identity, host: Host) -> Result<Identity> 
         name: forebay_core::wire::NodeName::new(&identity.name).map_err(|why| anyhow::anyhow!("{why}"))?,
         host,
         session: u64::from_le_bytes(session),
+        revoked: revocations.revoked(),
     })
 }
 
-/// Waits for the coordinator, makes this node known to it, and learns what all nodes have agreed on.
-async fn register(coordinator: &Coordinator, entry: &NodeEntry) -> Result<Timing> {
+/// Waits for the coordinator, makes this node known to it, unless its identity was revoked, and learns what all nodes have agreed on.
+async fn register(coordinator: &Coordinator, entry: &NodeEntry, revocations: &Arc<Revocations>) -> Result<Timing> {
     let mut told = false;
     loop {
         let registered = match coordinator.join().await {
-            Ok(()) => coordinator.register(entry).await,
+            Ok(()) => match revocations::look_first(coordinator, revocations).await {
+                Ok(()) => match revocations.own() {
+                    Some(why) => bail!(why),
+                    None => coordinator.register(entry).await,
+                },
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let why = match registered {

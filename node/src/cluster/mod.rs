@@ -1,7 +1,7 @@
 //! A node as part of a cluster: who the other nodes are, which volumes the cluster has, and what serving them needs besides
 //! the data path.
 //!
-//! What each file owns: [`join`] how a node becomes part of it, `registration` that it stays one, `own_addresses` by which addresses; [`control`] the control thread's
+//! What each file owns: [`join`] how a node becomes part of it, `registration` that it stays one, `revocations` whose identities count no more, `own_addresses` by which addresses; [`control`] the control thread's
 //! part: coordinator, tiers and backings; [`crate::datapath::driver`] the data path's part: links, to whom there are any (`peers`), and ownership
 //! beside each volume; [`member`] the tier of a volume on this node; [`backing_probe`] which backings it reaches; [`marker`] what lies beside
 //! an image; [`crate::addresses`] where clients reach what is served here, and `clients` who they may be; [`fencing`] what is known of former
@@ -39,6 +39,7 @@ mod pins;
 mod registration;
 mod requests;
 mod resolve;
+mod revocations;
 pub mod status;
 mod tier_migration;
 mod watchdog;

@@ -20,6 +20,7 @@ use forebay_api::status::VolumeReport;
 use forebay_core::cluster::{Epoch, LogState, NodeId, Record, Unfenced};
 use forebay_core::ownership::{Command, CommandError};
 use forebay_core::types::Term;
+use forebay_host::identity::revocation::Revocation;
 use forebay_io::Backing;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -274,8 +275,8 @@ impl Cluster {
 
     // --- nodes ---
 
-    /// Frees the name and number of a node that will not come back.
-    pub async fn forget(self: &Arc<Cluster>, name: &str, by: &str) -> Answer<()> {
+    /// Frees the name and number of a node that will not come back, and revokes its identities where the authority has said that.
+    pub async fn forget(self: &Arc<Cluster>, name: &str, revocation: Option<Revocation>, by: &str) -> Answer<()> {
         if self.name == name {
             return failure(
                 FailureKind::Conflict,
@@ -293,14 +294,34 @@ impl Cluster {
         if let Some(needed) = self.needed_by(entry.node()).await.map_err(failed)? {
             return failure(FailureKind::Conflict, format!("{name} cannot be forgotten: {needed}"));
         }
+        if revocation.as_ref().is_some_and(|revocation| revocation.name != name) {
+            return failure(FailureKind::Invalid, format!("the revocation is of another node than {name}"));
+        }
+        let identity = if revocation.is_some() { "; its identity is revoked" } else { "" };
+        if let Some(revocation) = revocation {
+            self.revoke(vec![revocation], by).await?;
+            // That has taken its time, in which a record may have come to name it.
+            let needed = self.needed_by(entry.node()).await;
+            if let Some(needed) =
+                needed.map_err(|error| failed(error.context(format!("{name} is not forgotten{identity}"))))?
+            {
+                return failure(FailureKind::Conflict, format!("{name} is not forgotten: {needed}{identity}"));
+            }
+        }
         let audit = self.audit("forget-node", None, &format!("{by}: {name} is forgotten")).map_err(failed)?;
-        match self.coordinator.forget(entry, &audit).await.map_err(|error| failed(error.into()))? {
+        let forgotten = self.coordinator.forget(entry, &audit).await;
+        match forgotten
+            .map_err(|error| failed(anyhow::Error::from(error).context(format!("{name} is not forgotten{identity}"))))?
+        {
             Outcome::Won => {}
             Outcome::Lost(()) => {
-                return failure(FailureKind::Conflict, format!("{name} has registered anew meanwhile: it is alive"));
+                return failure(
+                    FailureKind::Conflict,
+                    format!("{name} has registered anew meanwhile: it is alive{identity}"),
+                );
             }
             Outcome::Unknown(why) => {
-                let message = format!("whether {name} is forgotten is not known yet: {why}; try again");
+                let message = format!("whether {name} is forgotten is not known yet: {why}; try again{identity}");
                 return failure(FailureKind::Failed, message);
             }
         }

@@ -56,8 +56,11 @@ impl Cluster {
         }
     }
 
-    /// What is to be done about this node's identity, as the last look has found.
+    /// What is to be done about this node's identity: it was revoked, or ends, as the last look has found.
     pub fn identity_due(&self) -> Option<Due> {
+        if let Some(due) = self.revocation_due() {
+            return Some(due);
+        }
         self.own_identity.due.lock().expect("nobody panics while holding it").clone()
     }
 

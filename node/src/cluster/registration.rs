@@ -115,15 +115,18 @@ impl Cluster {
         nodes
     }
 
-    /// Writes this node's entry as it is when its turn has come. Several parts of the daemon change it, each what is its own.
+    /// Writes this node's entry as it is when its turn has come, unless its identity was revoked. Several parts of the daemon change it, each what
+    /// is its own.
     pub(super) async fn register(&self) -> Result<Registered, Error> {
         let _turn = self.registration.writes.lock().await;
+        self.must_not_be_revoked().await?;
         self.coordinator.register(&self.registration.own()).await
     }
 
     /// Registers anew where the coordinator does not show this node as it is. What fails is tried again at a later look.
     pub(super) async fn stay_registered(&self, shown: &[NodeEntry]) {
-        if !self.registration.is_missing_in(shown) {
+        // Who is none any more has been told so.
+        if self.revocation_due().is_some() || !self.registration.is_missing_in(shown) {
             return;
         }
         match self.register().await {

@@ -10,8 +10,8 @@
 
 use super::control::Cluster;
 use super::fencing::Search;
-use crate::coordinator::Registered;
 use crate::coordinator::schema::{Definition, WatchdogDefinition};
+use crate::coordinator::{Error, Registered};
 use crate::datapath::driver::{Late, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard};
 use crate::log;
@@ -146,6 +146,7 @@ impl Cluster {
                 Ok(Registered::NameTaken(_) | Registered::NumberTaken(_)) => {
                     bail!("this node's name or number is another one's now")
                 }
+                Err(Error::Revoked(why)) => bail!(why),
                 Ok(Registered::Unknown(_)) | Err(_) => tokio::time::sleep(RETRY).await,
             }
         }

@@ -4,8 +4,8 @@
 //! likes; so a node that knows a list takes another one only by this word, with the seal of a node and a higher number.
 
 use super::schema::{self, Document};
-use super::store::{Operation, Read};
-use super::{Coordinator, Error, value_of};
+use super::store::{Operation, Read, Transaction};
+use super::{Asked, Coordinator, Error, Outcome, equals, value_of};
 use forebay_api::checked::NodeName;
 use forebay_api::config::certificates::Clients;
 use forebay_api::record::VolumeId;
@@ -65,6 +65,26 @@ impl Coordinator {
             return Err(Error::Damaged { key, why: "it speaks of something else than its key".into() });
         }
         Ok(Some((word, self.decode(&seal_key, seal)?)))
+    }
+
+    /// Puts a word in the place of one that was found.
+    pub async fn replace_clients(
+        &self,
+        (word, seal): &(ClientsWord, Seal),
+        (new, new_seal): &(ClientsWord, Seal),
+    ) -> Result<Outcome<()>, Error> {
+        assert_eq!(word.volume, new.volume, "a word stays that of its volume");
+        let (key, seal_key) = self.clients_keys(word.volume);
+        let transaction = Transaction {
+            compare: vec![equals(key, word.encode()), equals(seal_key, seal.encode())],
+            then: self.put_clients(new, new_seal).into(),
+            otherwise: vec![],
+        };
+        Ok(match self.ask(transaction).await? {
+            Asked::Changed => Outcome::Won,
+            Asked::Found(_) => Outcome::Lost(()),
+            Asked::Unknown(why) => Outcome::Unknown(why),
+        })
     }
 
     /// What goes with a change of the definition.

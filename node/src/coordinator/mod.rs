@@ -22,6 +22,7 @@ pub mod link_asks;
 pub mod memory;
 mod refused;
 pub mod requests;
+pub mod revocations;
 mod rewinds;
 pub mod schema;
 pub mod store;
@@ -94,6 +95,8 @@ pub enum Error {
     Unreachable(String),
     /// It does not let us in.
     Denied(String),
+    /// It was not asked: this node is none of the cluster any more.
+    Revoked(String),
     /// What answers is the coordinator of another cluster.
     OtherCluster(String),
     /// What answers does not know our cluster.
@@ -133,6 +136,7 @@ impl fmt::Display for Error {
         match self {
             Error::Unreachable(why) => write!(f, "the coordinator gives no answer: {why}"),
             Error::Denied(why) => write!(f, "the coordinator does not let this node in: {why}; check [cluster] user and certificates"),
+            Error::Revoked(why) => f.write_str(why),
             Error::OtherCluster(found) => write!(
                 f,
                 "the coordinator is that of another cluster ({found}); check [cluster] etcd, and that this node's identity is of this cluster"
@@ -216,6 +220,8 @@ pub enum Hint {
     Definition(VolumeId),
     /// Nodes have come, gone or said something, or are to be evacuated.
     Nodes,
+    /// Identities of nodes were revoked.
+    Revoked,
     /// An owner has told how its volumes are.
     Told,
     /// A node is asked for something.
@@ -260,6 +266,7 @@ fn hint(key: &str) -> Hint {
         Some(("record", id)) => volume(id).map_or(Hint::Everything, Hint::Record),
         Some(("definition", id)) => volume(id).map_or(Hint::Everything, Hint::Definition),
         Some(("node" | "load" | "leaving", _)) => Hint::Nodes,
+        Some((revocations::KIND, _)) => Hint::Revoked,
         Some(("told", _)) => Hint::Told,
         Some(("call", _)) => Hint::Call,
         Some(("answer" | "seen", _)) => Hint::Answer,

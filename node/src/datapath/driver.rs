@@ -102,6 +102,8 @@ pub enum ToDriver {
         /// Dropped when they are taken.
         under_way: Arc<()>,
     },
+    /// Identities of nodes were revoked: what they have here ends.
+    EndRevoked,
     /// A volume of the cluster is known from now on. With a key: its tier was found and its log follows already.
     Begin {
         /// The volume's name, by which clients choose it.
@@ -280,7 +282,7 @@ struct Replica {
     /// The term in which it is served here.
     serves: Option<Term>,
     /// Nodes that forward to this one: numbers of their connections.
-    forwarders: BTreeMap<NodeId, u32>,
+    forwarders: BTreeMap<NodeId, forwarding::Forwarding>,
     /// What those who forward were told last.
     route: forward::Route,
     forwarding: Arc<forward::Figures>,
@@ -778,6 +780,7 @@ impl Driver {
         let now = desks.now;
         match mail {
             ToDriver::Peers(nodes) => self.set_peers(desks, nodes),
+            ToDriver::EndRevoked => self.end_revoked(desks),
             // Whoever asked may have gone.
             ToDriver::Arrived { arrivals, under_way } => {
                 drop(under_way);

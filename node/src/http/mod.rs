@@ -30,6 +30,7 @@ use forebay_api::config::volume::Change;
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::units::show_size;
+use forebay_host::identity::revocation::Revocation;
 pub use listener::{Bounded, Secured, Shared, load_tls, serve};
 use login::by;
 pub use login::certificates_give;
@@ -81,6 +82,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Arc<Node>>)> {
         ("delete", "/v1/nodes/{name}/evacuate", delete(end_evacuation)),
         ("post", "/v1/nodes/{name}/forget", post(forget)),
         ("post", "/v1/nodes/{name}/cannot-answer", post(cannot_answer)),
+        ("post", "/v1/revocations", post(revoke)),
         ("get", "/v1/audit", get(audit)),
     ]
 }
@@ -436,6 +438,7 @@ async fn cannot_answer(
 struct MachineGone {
     #[serde(default)]
     yes_its_machine_is_gone: bool,
+    revocation: Option<Revocation>,
 }
 
 async fn forget(
@@ -445,11 +448,29 @@ async fn forget(
     Path(name): Path<String>,
     body: Body<MachineGone>,
 ) -> Outcome {
-    let Json(MachineGone { yes_its_machine_is_gone }) = body?;
+    let Json(MachineGone { yes_its_machine_is_gone, revocation }) = body?;
     needs_second_word(yes_its_machine_is_gone, "yes_its_machine_is_gone")?;
-    let forgotten = name.clone();
-    to_the_end(async move { node.forget(&name, &by(&peer, &caller)).await }).await?;
-    ok(serde_json::json!({ "name": forgotten, "forgotten": true }))
+    let (forgotten, revoked) = (name.clone(), revocation.is_some());
+    to_the_end(async move { node.forget(&name, revocation, &by(&peer, &caller)).await }).await?;
+    ok(serde_json::json!({ "name": forgotten, "forgotten": true, "revoked": revoked }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Revoked {
+    revocations: Vec<Revocation>,
+}
+
+async fn revoke(
+    State(node): State<Arc<Node>>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Extension(caller): Extension<Caller>,
+    body: Body<Revoked>,
+) -> Outcome {
+    let Json(Revoked { revocations }) = body?;
+    let names: Vec<_> = revocations.iter().map(|revocation| revocation.name.clone()).collect();
+    to_the_end(async move { node.revoke(revocations, &by(&peer, &caller)).await }).await?;
+    ok(serde_json::json!({ "revoked": names }))
 }
 
 async fn audit(State(node): State<Arc<Node>>) -> Outcome {

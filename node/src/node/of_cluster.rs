@@ -7,6 +7,7 @@ use forebay_api::cluster::AuditReport;
 use forebay_api::status::VolumeReport;
 use forebay_core::cluster::Epoch;
 use forebay_core::types::Term;
+use forebay_host::identity::revocation::Revocation;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -76,10 +77,18 @@ impl Node {
         }
     }
 
-    /// A node will not come back.
-    pub async fn forget(&self, name: &str, by: &str) -> Answer<()> {
+    /// Identities of nodes count no more, as the cluster's authority has said.
+    pub async fn revoke(&self, revocations: Vec<Revocation>, by: &str) -> Answer<()> {
         match self.cluster() {
-            Some(cluster) => cluster.forget(name, by).await,
+            Some(cluster) => cluster.revoke(revocations, by).await,
+            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+        }
+    }
+
+    /// A node will not come back; its identities are revoked where the cluster's authority has said so.
+    pub async fn forget(&self, name: &str, revocation: Option<Revocation>, by: &str) -> Answer<()> {
+        match self.cluster() {
+            Some(cluster) => cluster.forget(name, revocation, by).await,
             None => failure(FailureKind::NotFound, "this node is of no cluster"),
         }
     }

@@ -252,7 +252,7 @@ fn of_no_cluster(asked: &mut Asked<'_>) {
         &["volume", "restore-record", "second", "--yes-the-coordinator-went-back"],
         &["node", "list"],
         &["node", "evacuate", "alpha"],
-        &["node", "forget", "alpha", "--yes-its-machine-is-gone"],
+        &["node", "forget", "alpha", "--yes-its-machine-is-gone", "--without-revoking"],
         &["node", "cannot-answer", "alpha", "--yes-what-it-knows-may-be-lost"],
         &["node", "audit"],
     ];

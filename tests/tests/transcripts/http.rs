@@ -216,7 +216,7 @@ fn changing(asked: &mut Asked, folder: &TempDir) {
 
 fn of_a_cluster(asked: &mut Asked) {
     asked.transcript.part("what only a cluster has");
-    let cases: [(&str, &str, Option<&str>); 22] = [
+    let cases: [(&str, &str, Option<&str>); 24] = [
         ("POST", "/v1/volumes/second/hand-over", Some("{\"to\": \"beta\"}")),
         ("POST", "/v1/volumes/second/hand-over", Some("{}")),
         ("POST", "/v1/volumes/second/open", Some("{}")),
@@ -243,6 +243,8 @@ fn of_a_cluster(asked: &mut Asked) {
         ("DELETE", "/v1/nodes/alpha/evacuate", None),
         ("POST", "/v1/nodes/alpha/forget", Some("{}")),
         ("POST", "/v1/nodes/alpha/forget", Some("{\"yes_its_machine_is_gone\": true}")),
+        ("POST", "/v1/revocations", Some("{}")),
+        ("POST", "/v1/revocations", Some("{\"revocations\": []}")),
         ("POST", "/v1/nodes/alpha/cannot-answer", Some("{}")),
         ("POST", "/v1/nodes/alpha/cannot-answer", Some("{\"yes_what_it_knows_may_be_lost\": true}")),
         ("GET", "/v1/nodes", None),

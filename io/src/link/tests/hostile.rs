@@ -1,10 +1,11 @@
 //! Whoever has no business here is sent away with a reason, counted, and costs nobody else anything.
 
 use super::*;
+use crate::certificate::BEGINS_BEFORE;
 use forebay_core::message::{Held, Room};
 use forebay_core::roles::Role;
 use rcgen::{SanType, date_time_ymd};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
@@ -240,6 +241,87 @@ fn only_a_node_is_let_in_or_called_whatever_else_the_authority_has_signed() {
     expect_refusal(cluster.issue_with("alpha", many), node("beta"), &tls);
 }
 
+/// Of one name, everything that was made up to now.
+fn revoke(revoked: &Revoked, name: &str) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    revoked.set(BTreeMap::from([(name.to_owned(), now)]));
+}
+
+/// Made a year ago, or a day from now, as far as its certificate tells.
+fn made(long_ago: bool) -> impl FnOnce(&mut CertificateParams) {
+    move |params| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let begin = if long_ago { now - BEGINS_BEFORE * 365 } else { now };
+        params.not_before = date_time_ymd(1970, 1, 1) + begin;
+    }
+}
+
+#[test]
+fn who_is_revoked_is_neither_let_in_nor_called_and_both_ends_say_so() {
+    let cluster = Authority::new();
+    for refuses in ["alpha", "beta"] {
+        for is_ours in [true, false] {
+            let revoked = Arc::default();
+            revoke(&revoked, if refuses == "alpha" { "beta" } else { "alpha" });
+            let of = |name: &str| match name == refuses {
+                true => cluster.issue_but(name, made(true), &revoked),
+                false => cluster.issue_with(name, made(true)),
+            };
+            let why = if is_ours { Failure::Revoked } else { Failure::RevokedByPeer };
+            expect_refusal(of("alpha"), of("beta"), &|said| *said == why);
+        }
+    }
+}
+
+#[test]
+fn who_is_revoked_later_goes_at_once_and_comes_back_with_a_new_identity() {
+    let (cluster, revoked) = (Authority::new(), Arc::<Revoked>::default());
+    let (alpha, beta) = (cluster.issue_with("alpha", made(true)), cluster.issue_but("beta", made(true), &revoked));
+    let mut stand = Setting { alpha, beta, ..Setting::plain(ModeChoice::Auto, 2) }.build();
+    stand.until_up(2);
+    let know = |stand: &mut Stand, name: &str| {
+        revoke(&revoked, name);
+        revoke(&stand.beta.link.config.identity.revoked, name);
+        stand.beta.link.end_revoked(&mut stand.reactor, &mut stand.beta.sink, clock::now());
+    };
+    know(&mut stand, "gamma");
+    stand.go_on_for(Duration::from_millis(100));
+    assert!(stand.alpha.is_up(2) && stand.beta.is_up(2), "another node is");
+    know(&mut stand, "alpha");
+    assert!(!stand.beta.link.is_up(), "at once");
+    stand.until("told", |stand| {
+        let told = |why: &Failure| *why == Failure::RevokedByPeer;
+        stand.alpha.events.iter().any(|event| matches!(event, LinkEvent::Down { why, .. } if told(why)))
+    });
+    stand.go_on_for(Duration::from_millis(500));
+    assert!(!stand.alpha.link.is_up() && !stand.beta.link.is_up());
+    let mut config = stand.alpha.link.config.clone();
+    config.security = cluster.issue_with("alpha", made(false));
+    stand.alpha.link = Link::new(config, clock::now()).expect("two nodes");
+    stand.until_up(2);
+}
+
+/// TLS had no objection yet.
+#[test]
+fn who_is_revoked_between_two_steps_is_stopped_by_the_next() {
+    let cluster = Authority::new();
+    let refused = |revoked: &dyn Fn(&Stand) -> Arc<Revoked>, name: &str| {
+        let of = |name| cluster.issue_with(name, made(true));
+        let mut stand = Setting { alpha: of("alpha"), beta: of("beta"), ..Setting::plain(ModeChoice::Auto, 1) }.build();
+        revoke(&revoked(&stand), name);
+        stand.until("refused", |stand| {
+            let down = LinkEvent::Down { channel: 0, why: Failure::Revoked };
+            stand.turned_away.iter().any(|away| away.why == Failure::Revoked) || stand.alpha.events.contains(&down)
+        });
+        stand.go_on_for(Duration::from_millis(100));
+        assert!(!stand.alpha.link.is_up() && !stand.beta.link.is_up(), "{name}");
+    };
+    // With the hello of who calls, when its channel is taken over, and with the hello of who is called.
+    refused(&|stand| stand.door.identity().revoked.clone(), "alpha");
+    refused(&|stand| stand.beta.link.config.identity.revoked.clone(), "alpha");
+    refused(&|stand| stand.alpha.link.config.identity.revoked.clone(), "beta");
+}
+
 #[test]
 fn who_is_no_node_does_not_try() {
     let cluster = Authority::new();
@@ -249,7 +331,7 @@ fn who_is_no_node_does_not_try() {
         saying(&[&role.uri()])(&mut params);
         let certificate = params.signed_by(&key, &cluster.issuer).unwrap().der().clone();
         let private = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let made = PeerTls::new(vec![certificate], private, rustls::RootCertStore::empty()).err();
+        let made = PeerTls::new(vec![certificate], private, rustls::RootCertStore::empty(), &Arc::default()).err();
         let said = made.map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(said.contains(role.word()), role != Role::Node, "{role:?}: {said}");
     }

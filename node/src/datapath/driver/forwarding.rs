@@ -13,6 +13,15 @@ use forebay_core::wire::{Entered, Rejection};
 use forebay_front::nbd::handshake::{ExportInfo, Negotiated};
 use forebay_front::nbd::proto::{ContextSet, Framing};
 use forebay_io::link::Arrival;
+use rustls::pki_types::CertificateDer;
+
+/// The connection of a node that forwards to this one.
+pub(super) struct Forwarding {
+    /// Its number among the volume's clients.
+    number: u32,
+    /// The identity that the node has shown; none: the connection is plain.
+    certificate: Option<CertificateDer<'static>>,
+}
 
 impl Driver {
     /// As which volume it is served here.
@@ -57,7 +66,7 @@ impl Driver {
             request_bytes_max: slot.volume.request_bytes_max(),
             place: ExportPlace::Forwarder(VolumeId(*volume)),
         });
-        for number in forwarders.into_values() {
+        for Forwarding { number, .. } in forwarders.into_values() {
             desks.clients.close(slot, desks.reactor, number, desks.now);
         }
         // An address that moves leaves this host at once: sessions over it would hear nothing more.
@@ -123,10 +132,10 @@ impl Driver {
         let Some((term, key, replica)) = served else { return arrival.refuse(Rejection::NotServed) };
         let Some(slot) = desks.volumes[key].as_mut() else { return arrival.refuse(Rejection::NotServed) };
         if let Some(former) = replica.forwarders.remove(&node) {
-            desks.clients.close(slot, desks.reactor, former, desks.now);
+            desks.clients.close(slot, desks.reactor, former.number, desks.now);
         }
         let (size_bytes, request_bytes_max) = (slot.volume.size_bytes(), slot.volume.request_bytes_max());
-        let name = arrival.name().clone();
+        let (name, certificate) = (arrival.name().clone(), arrival.certificate());
         let channel = match arrival.enter(&self.identity, Entered { term, size_bytes, request_bytes_max }) {
             Ok(channel) => channel,
             Err(why) => return log::say!(Error, volume(replica.name), "{name} was not let in: {why}"),
@@ -145,7 +154,36 @@ impl Driver {
         let seat = Seat::of_node();
         let clients = &mut *desks.clients;
         let number = clients.connect(slot, key as u32, desks.reactor, channel, seat, negotiated, desks.now);
-        replica.forwarders.extend(number.map(|number| (node, number)));
+        replica.forwarders.extend(number.map(|number| (node, Forwarding { number, certificate })));
         self.touched.push(key);
+    }
+
+    /// Identities of nodes were revoked: their links end, they forward nothing any more, and nothing is forwarded to them.
+    pub(super) fn end_revoked(&mut self, desks: &mut Desks<'_>) {
+        for at in 0..self.peers.len() {
+            let peer = &mut self.peers[at];
+            let mut desk = Desk { from: peer.node, volumes: desks.volumes, keys: &self.keys, inbox: &mut self.inbox };
+            peer.link.end_revoked(desks.reactor, &mut desk, desks.now);
+        }
+        self.poll_links(desks);
+        let identity = self.identity.clone();
+        self.strangers.retain(|(_, arrival)| !arrival.is_refused_by(&identity));
+        for replica in self.replicas.all_mut() {
+            let is_refused = |forwarding: &mut Forwarding| {
+                forwarding.certificate.as_ref().is_some_and(|certificate| identity.revoked.refuses(certificate))
+            };
+            let ended: Vec<Forwarding> = replica
+                .forwarders
+                .extract_if(.., |_, forwarding| is_refused(forwarding))
+                .map(|(_, ended)| ended)
+                .collect();
+            let Some(key) = replica.key.filter(|_| !ended.is_empty()) else { continue };
+            let Some(slot) = desks.volumes[key].as_mut() else { continue };
+            for Forwarding { number, .. } in ended {
+                desks.clients.close(slot, desks.reactor, number, desks.now);
+            }
+            self.touched.push(key);
+        }
+        self.forwarder.send(forward::ToForwarder::EndRevoked);
     }
 }

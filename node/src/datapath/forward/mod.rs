@@ -126,6 +126,8 @@ pub enum ToForwarder {
     },
     /// Who may use a volume has changed: end the sessions of who may not any more.
     ReviewClients,
+    /// Identities of nodes were revoked: nothing is forwarded to them any more.
+    EndRevoked,
     /// Its owner, or its size, is another one.
     Route {
         /// The volume whose route it is.
@@ -421,6 +423,8 @@ impl Forwarder {
         let why = match result {
             // An owner that does not know yet that it is none: nothing that it takes is ever acknowledged.
             Ok((_, entered)) if entered.term < volume.route.term => "its term is over".to_owned(),
+            // Since TLS has looked at it.
+            Ok((channel, _)) if self.identity.refuses(&channel) => Failure::Revoked.to_string(),
             Ok((channel, entered)) => {
                 let owner = Box::new(Owner::new(channel));
                 if self.reactor.watch(owner.descriptor(), OWNER | index as u64, Interest::READ).is_ok() {
@@ -479,6 +483,7 @@ impl Forwarder {
                     self.lines.push(Line { way: Way::Closed { call_at: now }, calls: 0, failures: 0, told: None });
                 }
                 ToForwarder::ReviewClients => self.close_barred(now),
+                ToForwarder::EndRevoked => self.end_revoked(now),
                 ToForwarder::Route { volume, route } => self.set_route(volume, route, now),
                 ToForwarder::Forget(volume) => self.forget(volume, now),
                 ToForwarder::Client { volume, client, seat } => self.take_client(volume, *client, seat, now),
@@ -543,6 +548,14 @@ impl Forwarder {
     fn close_barred(&mut self, now: Instant) {
         for volume in self.volumes.iter_mut().flatten() {
             self.connections.close_barred(&mut **volume, &mut self.reactor, &self.directory, now);
+        }
+    }
+
+    fn end_revoked(&mut self, now: Instant) {
+        for index in 0..self.lines.len() {
+            if matches!(&self.lines[index].way, Way::Open(owner) if owner.is_refused_by(&self.identity)) {
+                self.lose_owner(index, &Failure::Revoked.to_string(), now);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use forebay_core::types::RequestId;
 use forebay_front::nbd::proto::{ChunkHead, ChunkKind, EXTENDED_CHUNK_BYTES, ErrorCode, decode_extended_chunk};
 use forebay_io::Interest;
 use forebay_io::channel::Channel;
+use forebay_io::link::Identity;
 use forebay_io::socket::{Moved, vector};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -67,6 +68,11 @@ impl Owner {
 
     pub(super) fn descriptor(&self) -> RawFd {
         self.channel.socket().as_raw_fd()
+    }
+
+    /// Whether the identity that it has shown was revoked since.
+    pub(super) fn is_refused_by(&self, identity: &Identity) -> bool {
+        identity.refuses(&self.channel)
     }
 
     pub(super) fn shut_down(&mut self) {
