@@ -16,6 +16,7 @@
 //! - [`logwrites`]: replays a dm-log-writes recording to any moment of a power cut.
 //! - [`transcript`]: what is asked and answered, recorded as text and compared.
 //! - [`nodes`]: a machine with several NUMA nodes, emulated.
+//! - [`flood`]: what a hostile client sends.
 //! - [`nbd`]: a client of the tests' own. Nothing here uses the product's code: one bug must not hide another.
 
 pub mod bmc;
@@ -26,6 +27,7 @@ pub mod curl;
 pub mod etcd;
 pub mod eyes;
 pub mod failing;
+pub mod flood;
 pub mod harness;
 pub mod hosts;
 pub mod kernel;

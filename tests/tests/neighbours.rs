@@ -7,13 +7,14 @@
 //! off. A thread that waits where it must not runs as little, so the time that has passed is bounded as well, widely, and not below what the
 //! same reads take where every processor is busy with something else.
 
+use forebay_tests::flood::{
+    self, ALLOCATED, BLOCK, CACHE, FAST_ZERO, FLUSH, READ, REQ_ONE, SIZE, STATUS, TRIM, UNKNOWN, WRITE, ZEROES, many,
+    request,
+};
 use forebay_tests::harness::{Daemon, IoMode, TempDir, Tier, Volume};
 use forebay_tests::hosts::Process;
 use forebay_tests::in_both_io_modes;
-use forebay_tests::nbd::{
-    Ask, Client, Command as Nbd, FLAG_FUA, FLAG_NO_HOLE, FLAG_PAYLOAD, Stream, Target, extended_request, go_payload,
-    greet, receive_extended, receive_option_reply, send_option,
-};
+use forebay_tests::nbd::{Ask, Client, Command as Nbd, FLAG_FUA, FLAG_NO_HOLE, Stream, Target, receive_extended};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -23,23 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const FLUSH: u16 = 3;
-const TRIM: u16 = 4;
-const CACHE: u16 = 5;
-const ZEROES: u16 = 6;
-const STATUS: u16 = 7;
-const UNKNOWN: u16 = 77;
-const REQ_ONE: u16 = 1 << 3;
-const FAST_ZERO: u16 = 1 << 4;
-
-/// More than a request of the old headers can name.
-const SIZE: u64 = 8 << 30;
-/// Where writes go, so that the image takes no more of the disk; and zeros that are to take room there.
-const WRITTEN: u64 = 256 << 20;
-const ALLOCATED: u64 = 1 << 30;
-const BLOCK: u64 = 4096;
 /// The volume of the one who is to notice nothing, and how much of it he reads.
 const NEIGHBOUR: &str = "vm2";
 const READ_BLOCKS: u64 = 64;
@@ -156,30 +140,6 @@ impl Load {
     }
 }
 
-/// One request, with what follows it.
-fn request(command: u16, flags: u16, offset: u64, length: u64) -> Vec<u8> {
-    if command != WRITE {
-        return extended_request(flags, command, offset, offset, length).to_vec();
-    }
-    let mut bytes = extended_request(flags | FLAG_PAYLOAD, command, offset, offset, length).to_vec();
-    bytes.resize(bytes.len() + length as usize, 0x5a);
-    bytes
-}
-
-/// Requests of one kind, at many places: as many as there can be in flight, or as a large payload leaves room for.
-fn many(command: u16, flags: u16, length: u64) -> Vec<u8> {
-    let (count, room) = match command {
-        WRITE => ((32 << 20) / length.max(32 << 10), WRITTEN),
-        ZEROES if flags & FLAG_NO_HOLE != 0 => (1024, ALLOCATED),
-        // It names no place.
-        FLUSH => (1024, 0),
-        _ => (1024, SIZE),
-    };
-    let places = ((room - length) / BLOCK).max(1);
-    // Not one behind the other, so that they cannot be merged.
-    (0..count.max(1)).flat_map(|number| request(command, flags, number * 7919 % places * BLOCK, length)).collect()
-}
-
 /// Blocks with a gap behind each.
 fn scattered() -> impl Iterator<Item = u64> {
     (0..4096).map(|number| number * 2 * BLOCK)
@@ -238,35 +198,6 @@ struct Running {
     answers: Arc<Answers>,
 }
 
-/// A connection that may ask for everything: extended headers, and all that is told of blocks.
-fn connect(volume: &Volume) -> Stream {
-    let target = volume.target();
-    let mut stream = Stream::connect(&target.address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-    greet(&mut stream, 3).expect("a greeting");
-    let mut agree = |option: u32, data: &[u8]| {
-        send_option(&mut stream, option, data).expect("it takes an option");
-        loop {
-            let reply = receive_option_reply(&mut stream).expect("a reply");
-            assert_eq!(reply.kind & (1 << 31), 0, "option {option} is refused: {reply:?}");
-            if reply.kind == 1 {
-                return;
-            }
-        }
-    };
-    let mut contexts = go_payload(&target.export)[..4 + target.export.len()].to_vec();
-    let names = ["base:allocation", "forebay:dirty", "forebay:tier"];
-    contexts.extend_from_slice(&(names.len() as u32).to_be_bytes());
-    for name in names {
-        contexts.extend_from_slice(&(name.len() as u32).to_be_bytes());
-        contexts.extend_from_slice(name.as_bytes());
-    }
-    agree(11, &[]);
-    agree(10, &contexts);
-    agree(7, &go_payload(&target.export));
-    stream
-}
-
 /// Sends until the connection ends.
 fn send_for_ever(stream: &mut Stream, bytes: &[u8], manner: Manner) {
     match manner {
@@ -293,7 +224,7 @@ impl Running {
         let mut running = Running { streams: Vec::new(), threads: Vec::new(), answers: Arc::default() };
         let bytes: Arc<[u8]> = load.bytes.clone().into();
         for _ in 0..load.connections {
-            let stream = connect(volume);
+            let stream = flood::connect(&volume.target(), PATIENCE).expect("a connection that may ask for everything");
             let mut sender = stream.try_clone().expect("a second handle");
             let mut receiver = stream.try_clone().expect("a third handle");
             let (bytes, manner, answers) = (bytes.clone(), load.manner, running.answers.clone());
