@@ -5,7 +5,7 @@
 //! (seccomp_unotify(2)). The thread notes who makes it, on which file, and lets it go on, or holds it until it is released.
 //! What a daemon asks of the kernel by an io_uring is no system call, and is not seen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Calls that may wait for a file system, by the number of their architecture.
-const CALLS: [(libc::c_long, &str); 16] = [
+const CALLS: [(libc::c_long, &str); 17] = [
     (libc::SYS_close, "close"),
     (libc::SYS_fallocate, "fallocate"),
     (libc::SYS_fcntl, "fcntl"),
@@ -30,7 +30,9 @@ const CALLS: [(libc::c_long, &str); 16] = [
     (libc::SYS_munmap, "munmap"),
     (libc::SYS_newfstatat, "fstatat"),
     (libc::SYS_openat, "openat"),
-    (libc::SYS_renameat2, "renameat2"),
+    // How the C library says the first of them differs by architecture.
+    (libc::SYS_renameat, "rename"),
+    (libc::SYS_renameat2, "rename"),
     (libc::SYS_statx, "statx"),
     (libc::SYS_syncfs, "syncfs"),
     (libc::SYS_unlinkat, "unlinkat"),
@@ -46,15 +48,17 @@ pub struct Call {
     pub thread: String,
     /// Name of the call.
     pub call: &'static str,
-    /// The file that it is about; empty where it names none.
+    /// The file that it is about, also by a mapping of it; empty where it names none.
     pub file: String,
 }
 
 /// Calls that are held.
-#[derive(Clone, Debug)]
-enum Hold {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Hold {
     /// This one, on files whose paths end like this.
     One(&'static str, String),
+    /// These, on files whose paths have this in them.
+    Some(&'static [&'static str], String),
     /// All on files whose paths have this in them.
     All(String),
 }
@@ -63,6 +67,7 @@ impl Hold {
     fn has(&self, call: &Call) -> bool {
         match self {
             Hold::One(name, file) => call.call == *name && call.file.ends_with(file.as_str()),
+            Hold::Some(names, file) => names.contains(&call.call) && call.file.contains(file.as_str()),
             Hold::All(file) => call.file.contains(file.as_str()),
         }
     }
@@ -72,9 +77,27 @@ impl Hold {
 struct State {
     seen: BTreeSet<Call>,
     /// What is held from now on.
-    hold: Option<Hold>,
+    holds: Vec<Hold>,
     held: Vec<(u64, Call)>,
+    /// How many were held, by the name of the call.
+    hung: BTreeMap<&'static str, u64>,
     listener: Option<RawFd>,
+}
+
+impl State {
+    fn holds(&self, call: &Call) -> bool {
+        self.holds.iter().any(|hold| hold.has(call))
+    }
+
+    /// What was held, and nothing holds any more, goes on.
+    fn let_go(&mut self) {
+        let (held, free) = std::mem::take(&mut self.held).into_iter().partition(|(_, call)| self.holds(call));
+        self.held = held;
+        let free: Vec<(u64, Call)> = free;
+        for (id, _) in free {
+            self.listener.into_iter().for_each(|listener| go_on(listener, id));
+        }
+    }
 }
 
 /// The place where the calls of one daemon pass.
@@ -130,12 +153,24 @@ impl CallGate {
 
     /// Holds each such call on a file whose path ends like this.
     pub fn hold(&self, call: &'static str, file: &str) {
-        self.lock().hold = Some(Hold::One(call, file.to_owned()));
+        self.begin(Hold::One(call, file.to_owned()));
     }
 
-    /// Holds all calls on files whose paths have this in them, as a file system does that does not answer.
-    pub fn hold_all(&self, file: &str) {
-        self.lock().hold = Some(Hold::All(file.to_owned()));
+    /// Holds these calls as well from now on.
+    pub fn begin(&self, hold: Hold) {
+        self.lock().holds.push(hold);
+    }
+
+    /// What this alone has held goes on; what others hold stays held.
+    pub fn end(&self, hold: &Hold) {
+        let mut state = self.lock();
+        state.holds.retain(|other| other != hold);
+        state.let_go();
+    }
+
+    /// How many calls were held so far, by their names.
+    pub fn hung(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().hung.clone()
     }
 
     /// Waits until a call is held, and tells which.
@@ -146,7 +181,7 @@ impl CallGate {
             if let Some((_, call)) = self.lock().held.first() {
                 return call.clone();
             }
-            assert!(begun.elapsed() < limit, "no call was made that is held: {:?}", self.lock().hold);
+            assert!(begun.elapsed() < limit, "no call was made that is held: {:?}", self.lock().holds);
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -154,11 +189,8 @@ impl CallGate {
     /// What is held goes on, and nothing more is held.
     pub fn release(&self) {
         let mut state = self.lock();
-        state.hold = None;
-        let (held, listener) = (std::mem::take(&mut state.held), state.listener);
-        for (id, _) in held {
-            listener.into_iter().for_each(|listener| go_on(listener, id));
-        }
+        state.holds.clear();
+        state.let_go();
     }
 }
 
@@ -262,10 +294,11 @@ fn watch(listener: &OwnedFd, state: &Mutex<State>) {
         }
         let call = describe(&asked);
         let mut state = state.lock().expect("nobody panics while holding it");
-        let held = call.as_ref().is_some_and(|call| state.hold.as_ref().is_some_and(|hold| hold.has(call)));
+        let held = call.as_ref().is_some_and(|call| state.holds(call));
         match call {
             Some(call) if held => {
                 state.seen.insert(call.clone());
+                *state.hung.entry(call.call).or_default() += 1;
                 state.held.push((asked.id, call));
             }
             Some(call) => {
@@ -292,9 +325,9 @@ fn describe(asked: &libc::seccomp_notif) -> Option<Call> {
     let of_descriptor = || std::fs::read_link(format!("/proc/{}/fd/{}", asked.pid, first as i32));
     let file = match call {
         "munmap" if second < MAPPING_BYTES_MIN => return None,
-        "munmap" => String::new(),
+        "munmap" => mapped_at(asked.pid, first),
         // By a path, or of a descriptor where the path is empty.
-        "openat" | "renameat2" | "unlinkat" | "fstatat" | "statx" => match path_at(asked.pid, second) {
+        "openat" | "rename" | "unlinkat" | "fstatat" | "statx" => match path_at(asked.pid, second) {
             path if path.is_empty() => of_descriptor().map(|file| file.display().to_string()).unwrap_or_default(),
             path => path,
         },
@@ -313,6 +346,14 @@ fn path_at(pid: u32, address: u64) -> String {
     let read = memory.and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or(0);
     let end = bytes[..read].iter().position(|&byte| byte == 0).unwrap_or(read);
     String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+/// The file that is mapped from this address of a process on; empty where it is memory of the process's own.
+fn mapped_at(pid: u32, address: u64) -> String {
+    let mappings = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let begin = format!("{address:x}-");
+    let line = mappings.lines().find(|line| line.starts_with(&begin)).unwrap_or_default();
+    line.find('/').map_or_else(String::new, |at| line[at..].to_owned())
 }
 
 fn is_of_locks(command: i32) -> bool {

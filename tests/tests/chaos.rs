@@ -14,7 +14,7 @@
 mod faults;
 
 use faults::{At, Fault, KINDS, Kind};
-use forebay_tests::calls::CallGate;
+use forebay_tests::calls::{CallGate, Hold};
 use forebay_tests::cluster::{Cluster, NAMES};
 use forebay_tests::eyes::{Eyes, View};
 use forebay_tests::harness::{Nbdkit, rounds, skip, soak};
@@ -436,7 +436,7 @@ impl Life {
                 } else {
                     tier_of(&self.nodes, node, spec)?
                 };
-                self.nodes.calls.get(node)?.hold_all(&file);
+                self.nodes.calls.get(node)?.begin(Hold::All(file));
             }
             Kind::HandOver => self.command(node, fault.volume, Some(NAMES[other])),
             Kind::Peers => self.command(node, fault.volume, None),
