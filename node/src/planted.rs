@@ -10,6 +10,7 @@
 //! journal-dropped       nothing is written to the journal
 //! journal-sync-dropped  a sync of the journal is answered and not done
 //! marker-ahead          a marker tells what is shown of its image, and not what is durable
+//! asks-on-thread        the thread that serves volumes asks the file system for the image's size before each sync of a backing
 //! ```
 //!
 //! Of volumes that several nodes keep (the rules are those of docs/protocol.md):
@@ -48,6 +49,7 @@ enum Fault {
     LateDestage,
     MarkerAhead,
     Unasked,
+    AsksOnThread,
 }
 
 impl Fault {
@@ -72,6 +74,7 @@ impl Fault {
             Some("late-destage") => Some(Fault::LateDestage),
             Some("marker-ahead") => Some(Fault::MarkerAhead),
             Some("unasked") => Some(Fault::Unasked),
+            Some("asks-on-thread") => Some(Fault::AsksOnThread),
             Some(other) => panic!("FOREBAY_PLANT={other}: there is no such fault"),
         }
     }
@@ -95,7 +98,8 @@ pub fn plant_in(ownership: &mut Ownership) {
             | Fault::AckedBeforeReplica
             | Fault::ReadBeforeHeld
             | Fault::LateDestage
-            | Fault::MarkerAhead,
+            | Fault::MarkerAhead
+            | Fault::AsksOnThread,
         )
         | None => {}
     }
@@ -161,11 +165,17 @@ impl Plant {
                 | Fault::NoSeal
                 | Fault::DroppedEarly
                 | Fault::MarkerAhead
-                | Fault::Unasked,
+                | Fault::Unasked
+                | Fault::AsksOnThread,
             )
             | None => {}
         }
         Plant { fault, answered: HashSet::new() }
+    }
+
+    /// Whether the thread that is to carry out this effect waits for the file system first.
+    pub fn asks_on_thread(&self, effect: &Effect) -> bool {
+        self.fault == Some(Fault::AsksOnThread) && matches!(effect, Effect::BackingSync { .. })
     }
 
     /// What becomes of an effect.
@@ -200,7 +210,8 @@ impl Plant {
                 | Fault::DroppedEarly
                 | Fault::LateDestage
                 | Fault::MarkerAhead
-                | Fault::Unasked,
+                | Fault::Unasked
+                | Fault::AsksOnThread,
             )
             | None => Twisted { event: None, effect: Some(effect) },
         }

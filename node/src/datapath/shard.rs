@@ -654,6 +654,10 @@ impl Slot {
         done_at_once: &mut bool,
         now: Instant,
     ) -> Option<forebay_core::api::Effect> {
+        if self.plant.asks_on_thread(&effect) {
+            // Only the call counts, and how long it takes.
+            let _ = self.io.backing().size();
+        }
         let crate::planted::Twisted { event, effect } = self.plant.twist(effect);
         if let Some(event) = event {
             self.volume.handle(now, event);
