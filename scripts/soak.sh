@@ -27,8 +27,8 @@ echo "##### model, larger worlds"
 cargo run --locked --quiet --release --package forebay-model -j2 -- --deep || failed="$failed model"
 
 echo "##### black box, long"
-# Of clusters that are killed, stopped and cut off, some three rounds a minute, two at one time. Of a mixed one the other version is
-# FOREBAY_OTHER_BIN, or built by the test.
+# Of clusters that are killed, stopped and cut off, some three rounds a minute, two at one time. Of volumes that share a thread with
+# hostile clients and hung calls, half of the minutes. Of a mixed one the other version is FOREBAY_OTHER_BIN, or built by the test.
 FOREBAY_SOAK=1 FOREBAY_SOAK_MINUTES=$minutes FOREBAY_CHAOS_ROUNDS=$((minutes * 6)) cargo test --locked --release --package forebay-tests -j2 || failed="$failed blackbox"
 
 echo "##### memory bandwidth, beside other programs"
