@@ -7,7 +7,7 @@
 use crate::calls::CallGate;
 use crate::etcd::Etcd;
 use crate::failing::FailingFolder;
-use crate::harness::{Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
+use crate::harness::{IoMode, Output, TempDir, forebay, forebay_planted, require_tool, run_command, skip};
 use crate::hosts::{Host, Network, Process};
 use crate::nbd::Target;
 use crate::pattern::check;
@@ -47,6 +47,8 @@ pub struct Cluster {
     pub etcd: Etcd,
     /// What stands before the path of the backing that is made: a model of a slow one, with its colon.
     pub backing_before: String,
+    /// How all daemons do their I/O; none: as each of them likes.
+    pub io: Option<IoMode>,
     /// Lines for the `[cluster]` table of each node.
     cluster_lines: String,
     /// Tables of one node, after all others.
@@ -145,6 +147,7 @@ impl Cluster {
             daemons: (0..nodes).map(|_| None).collect(),
             etcd,
             backing_before: String::new(),
+            io: None,
             cluster_lines: cluster_lines.to_owned(),
             tables: vec![String::new(); nodes],
             boots: None,
@@ -274,10 +277,11 @@ impl Cluster {
         let host = self.network.host(node);
         let own = |link: u8| if self.names_interfaces { format!("link{link}") } else { host.address(link) };
         let text = format!(
-            "[node]\nstate = \"{}\"\nshards = 1\n[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"{HTTP}\"\n\
+            "[node]\nstate = \"{}\"\nshards = 1\n{}[listen]\nnbd = [\"unix:{}\", \"tcp:0.0.0.0:{NBD_PORT}\"]\napi = \"{}\"\nhttp = \"{HTTP}\"\n\
              {}[cluster]\nidentity = \"{}\"\netcd = {:?}\nfault_domain = \"rack-{node}\"\n{}\n\
              [[link]]\nown = \"{}\"\n[[link]]\nown = \"{}\"\n{}",
             self.place(node, "state").display(),
+            self.io.map(|io| format!("io = \"{}\"\n", io.word())).unwrap_or_default(),
             self.place(node, "nbd.sock").display(),
             self.place(node, "api.sock").display(),
             self.allowed(node),

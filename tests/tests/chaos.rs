@@ -8,16 +8,19 @@
 //!
 //! What happens is drawn from a seed, which is printed: `FOREBAY_CHAOS_SEED=N` repeats one life of a cluster. A life is
 //! some rounds long, because a node that was dropped often is kept out for minutes (A3). `FOREBAY_CHAOS_ROUNDS=N` sets the
-//! rounds of all lives together, `FOREBAY_CHAOS_LIVES=N` how many lives there are side by side.
+//! rounds of all lives together, `FOREBAY_CHAOS_LIVES=N` how many lives there are side by side, and `FOREBAY_CHAOS_KIND=KIND`
+//! that each round has a fault of this kind, such as `CallHangs`.
+//!
+//! Lives of an even seed do their I/O by threads, so that a sync is a system call, which may hang.
 
 #[path = "chaos/faults.rs"]
 mod faults;
 
-use faults::{At, Fault, KINDS, Kind};
+use faults::{At, Fault, HANGS, KINDS, Kind};
 use forebay_tests::calls::{CallGate, Hold};
 use forebay_tests::cluster::{Cluster, NAMES};
 use forebay_tests::eyes::{Eyes, View};
-use forebay_tests::harness::{Nbdkit, rounds, skip, soak};
+use forebay_tests::harness::{IoMode, Nbdkit, rounds, skip, soak};
 use forebay_tests::hosts::{Network, Process};
 use forebay_tests::late::LateWay;
 use forebay_tests::pattern::bystander::Bystanders;
@@ -97,6 +100,8 @@ struct Totals {
     /// Records that the operator had written anew.
     restored: u64,
     late_bytes: u64,
+    /// Calls that did not return for a while, by their names.
+    hung: BTreeMap<&'static str, u64>,
     counters: BTreeMap<String, u64>,
 }
 
@@ -118,6 +123,7 @@ impl Totals {
             *longest = pause.max(*longest);
         }
         life.kinds.into_iter().for_each(|(kind, times)| *self.kinds.entry(kind).or_default() += times);
+        life.hung.into_iter().for_each(|(call, times)| *self.hung.entry(call).or_default() += times);
         life.counters.into_iter().for_each(|(name, times)| *self.counters.entry(name).or_default() += times);
     }
 
@@ -141,6 +147,7 @@ impl Totals {
         let pauses: Vec<String> =
             self.pauses.iter().map(|(kind, pause)| format!("{kind:?} {:.1} s", pause.as_secs_f64())).collect();
         println!("longest wait of a request in a round with each: {}", pauses.join(", "));
+        println!("calls that hung {:?}", self.hung);
         println!("steps {:?}", self.counters);
     }
 }
@@ -155,6 +162,10 @@ struct Nodes {
     stopped: [bool; NAMES.len()],
     /// Where the calls of each daemon pass; none of one with a plant.
     calls: Vec<CallGate>,
+    /// What does not return at present, of which node, and of which kind of fault.
+    holds: Vec<(Kind, usize, Hold)>,
+    /// Calls that did not return for a while, of daemons that have ended.
+    hung: BTreeMap<&'static str, u64>,
     /// Processes whose bytes for it are kept back.
     held_back: [Option<u32>; NAMES.len()],
 }
@@ -167,7 +178,8 @@ impl Nodes {
         let server = Nbdkit::start_at(&server_socket, ["file", image.to_str().expect("a plain path")]);
         let way = LateWay::begin(&socket, &server_socket);
         let (stopped, held_back) = ([false; NAMES.len()], [None; NAMES.len()]);
-        Nodes { way, _server: server, cluster, eyes, stopped, calls, held_back }
+        let (holds, hung) = (Vec::new(), BTreeMap::new());
+        Nodes { way, _server: server, cluster, eyes, stopped, calls, holds, hung, held_back }
     }
 
     fn process(&self, node: usize) -> Option<u32> {
@@ -211,11 +223,37 @@ impl Nodes {
     fn start(&mut self, node: usize) {
         if self.cluster.daemons[node].is_none() {
             if let Some(calls) = self.calls.get_mut(node) {
-                // One passes the calls of one process.
-                *calls = self.cluster.watch_calls(node);
+                // One passes the calls of one process. What hangs there hangs for the next one as well.
+                let former = std::mem::replace(calls, self.cluster.watch_calls(node));
+                former.hung().into_iter().for_each(|(call, times)| *self.hung.entry(call).or_default() += times);
+                let holds = self.holds.iter().filter(|(_, at, _)| *at == node);
+                holds.for_each(|(_, _, hold)| calls.begin(hold.clone()));
             }
             self.cluster.launch(node);
         }
+    }
+
+    /// These calls of a node do not return; false: they cannot be held there.
+    fn hang(&mut self, kind: Kind, node: usize, hold: Hold) -> bool {
+        let Some(calls) = self.calls.get(node) else { return false };
+        calls.begin(hold.clone());
+        self.holds.push((kind, node, hold));
+        true
+    }
+
+    /// What hangs by this kind of fault goes on.
+    fn let_calls_return(&mut self, kind: Kind) {
+        for (_, node, hold) in self.holds.extract_if(.., |(of, _, _)| *of == kind) {
+            self.calls[node].end(&hold);
+        }
+    }
+
+    /// Calls that did not return for a while, by their names.
+    fn hung(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.hung.clone();
+        let running = self.calls.iter().flat_map(CallGate::hung);
+        running.for_each(|(call, times)| *all.entry(call).or_default() += times);
+        all
     }
 
     fn stop(&mut self, node: usize) {
@@ -436,7 +474,18 @@ impl Life {
                 } else {
                     tier_of(&self.nodes, node, spec)?
                 };
-                self.nodes.calls.get(node)?.begin(Hold::All(file));
+                self.nodes.hang(fault.kind, node, Hold::All(file)).then_some(())?;
+            }
+            Kind::CallHangs => {
+                let (hung, file) = if fault.of_tier {
+                    (node..node + 1, tier_of(&self.nodes, node, spec)?)
+                } else {
+                    // With its journal.
+                    (if fault.at == At::Any { 0..NAMES.len() } else { node..node + 1 }, format!("{}.img", spec.name))
+                };
+                for node in hung {
+                    self.nodes.hang(fault.kind, node, Hold::Some(HANGS[fault.call], file.clone())).then_some(())?;
+                }
             }
             Kind::HandOver => self.command(node, fault.volume, Some(NAMES[other])),
             Kind::Peers => self.command(node, fault.volume, None),
@@ -458,7 +507,7 @@ impl Life {
             }
             Kind::Unplug => self.nodes.cluster.network.plug(node, (fault.choice % 2) as u8),
             Kind::EtcdMember | Kind::EtcdHangs | Kind::EtcdAway => self.nodes.cluster.etcd.heal(),
-            Kind::FilesHang => self.nodes.calls.iter().for_each(CallGate::release),
+            Kind::FilesHang | Kind::CallHangs => self.nodes.let_calls_return(fault.kind),
             Kind::EtcdRestored | Kind::HandOver | Kind::Peers => {}
         }
     }
@@ -478,7 +527,7 @@ impl Life {
     }
 
     fn heal(&mut self) {
-        self.nodes.calls.iter().for_each(CallGate::release);
+        [Kind::FilesHang, Kind::CallHangs].into_iter().for_each(|kind| self.nodes.let_calls_return(kind));
         self.nodes.cluster.network.heal();
         for node in 0..NAMES.len() {
             (0..2).for_each(|link| self.nodes.cluster.network.plug(node, link));
@@ -651,6 +700,7 @@ fn live(seed: u64, rounds: u64, plant: Option<Planted>) -> (Totals, Result<(), S
         Some(plant) => (Cluster::with_plant("chaos", NAMES.len(), "", Some(plant.name)).expect(could), Vec::new()),
         None => {
             let mut cluster = Cluster::prepare("chaos", NAMES.len(), "").expect(could);
+            cluster.io = seed.is_multiple_of(2).then_some(IoMode::Threads);
             let calls = (0..NAMES.len()).map(|node| cluster.watch_calls(node)).collect();
             cluster.start_all();
             (cluster, calls)
@@ -663,7 +713,7 @@ fn live(seed: u64, rounds: u64, plant: Option<Planted>) -> (Totals, Result<(), S
     };
     let mut result = Ok(());
     for round in 0..rounds {
-        let faults = plant.map_or_else(|| Fault::draw_round(&mut rng), |plant| plant.faults.to_vec());
+        let faults = plant.map_or_else(|| Fault::draw_round(&mut rng, forced()), |plant| plant.faults.to_vec());
         let words: Vec<String> = faults.iter().map(Fault::to_string).collect();
         println!("seed {seed}, round {round}: {}", words.join("; "));
         totals.rounds += 1;
@@ -699,8 +749,16 @@ fn live(seed: u64, rounds: u64, plant: Option<Planted>) -> (Totals, Result<(), S
     totals.reads_of_others = life.bystanders.iter().map(Bystanders::reads).sum();
     totals.restored = life.restored;
     totals.late_bytes = life.nodes.way.late_bytes();
+    totals.hung = life.nodes.hung();
     totals.counters = life.watcher.sums();
     (totals, result)
+}
+
+/// The kind of fault that each round is to have, if one is asked for.
+fn forced() -> Option<Kind> {
+    let name = std::env::var("FOREBAY_CHAOS_KIND").ok()?;
+    let kind = KINDS.iter().map(|(kind, _)| *kind).find(|kind| format!("{kind:?}") == name);
+    Some(kind.unwrap_or_else(|| panic!("FOREBAY_CHAOS_KIND={name} is none of {KINDS:?}")))
 }
 
 fn asked(name: &str) -> Option<u64> {
@@ -777,6 +835,7 @@ fn nothing_is_lost_stale_or_owned_twice_whatever_happens_to_nodes_links_and_coor
         let idle = |(name, value): &(&String, &u64)| **value == 0 && !NEVER_MOVED.contains(&name.as_str());
         let idle: Vec<_> = totals.counters.iter().filter(idle).collect();
         assert!(idle.is_empty() && !totals.counters.is_empty(), "steps that were never taken: {idle:?}");
+        assert!(totals.hung.len() >= 2, "hardly a call was ever held: {:?}", totals.hung);
         let spared: Vec<_> = KINDS.iter().filter(|(kind, _)| !totals.kinds.contains_key(kind)).collect();
         assert!(spared.is_empty(), "faults that never happened: {spared:?}");
         assert!(totals.probes > 0, "no deposed owner was asked for anything");
