@@ -38,6 +38,9 @@ const CALLS: [(libc::c_long, &str); 17] = [
     (libc::SYS_unlinkat, "unlinkat"),
 ];
 
+/// How the file of a call ends that is about memory of the process's own: so many bytes of it.
+pub const OF_MEMORY: &str = " bytes of memory";
+
 /// Smaller stretches of memory are the allocator's.
 const MAPPING_BYTES_MIN: u64 = 1 << 20;
 
@@ -48,7 +51,7 @@ pub struct Call {
     pub thread: String,
     /// Name of the call.
     pub call: &'static str,
-    /// The file that it is about, also by a mapping of it; empty where it names none.
+    /// The file that it is about, also by a mapping of it; empty where it names none, or how much memory.
     pub file: String,
 }
 
@@ -325,7 +328,7 @@ fn describe(asked: &libc::seccomp_notif) -> Option<Call> {
     let of_descriptor = || std::fs::read_link(format!("/proc/{}/fd/{}", asked.pid, first as i32));
     let file = match call {
         "munmap" if second < MAPPING_BYTES_MIN => return None,
-        "munmap" => mapped_at(asked.pid, first),
+        "munmap" => mapped_at(asked.pid, first).unwrap_or_else(|| format!("{second}{OF_MEMORY}")),
         // By a path, or of a descriptor where the path is empty.
         "openat" | "rename" | "unlinkat" | "fstatat" | "statx" => match path_at(asked.pid, second) {
             path if path.is_empty() => of_descriptor().map(|file| file.display().to_string()).unwrap_or_default(),
@@ -348,12 +351,12 @@ fn path_at(pid: u32, address: u64) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// The file that is mapped from this address of a process on; empty where it is memory of the process's own.
-fn mapped_at(pid: u32, address: u64) -> String {
+/// The file that is mapped from this address of a process on; none where it is memory of the process's own.
+fn mapped_at(pid: u32, address: u64) -> Option<String> {
     let mappings = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let begin = format!("{address:x}-");
-    let line = mappings.lines().find(|line| line.starts_with(&begin)).unwrap_or_default();
-    line.find('/').map_or_else(String::new, |at| line[at..].to_owned())
+    let line = mappings.lines().find(|line| line.starts_with(&begin))?;
+    line.find('/').map(|at| line[at..].to_owned())
 }
 
 fn is_of_locks(command: i32) -> bool {

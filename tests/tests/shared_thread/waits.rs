@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// What has ended so long ago is forgotten: no request waits longer than that unnoticed.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
+/// A request may wait so many times as long as the test's own thread and file did, if that is longer.
+const MACHINE_FACTOR: u32 = 3;
+
 /// Something that happens, or has happened not long ago.
 struct Happening {
     number: u64,
@@ -41,6 +44,8 @@ struct State {
     by_command: BTreeMap<&'static str, Longest>,
     /// Waits of volumes for their own files; what is promised of those begins when the files answer.
     own: Longest,
+    /// What the test's own thread and file had to wait for, without any daemon.
+    machine: [Longest; 2],
     findings: Vec<String>,
 }
 
@@ -78,9 +83,14 @@ impl State {
         names
     }
 
+    /// The bound, where the machine itself is not slower.
+    fn allowed(&self, bound: Duration) -> Duration {
+        self.machine.iter().map(|longest| longest.wait * MACHINE_FACTOR).fold(bound, Duration::max)
+    }
+
     fn book(&mut self, open: &Open, bound: Duration, names: &[&'static str]) {
         let (wait, beside) = (open.asked.elapsed(), self.beside(open));
-        if self.is_late(open, bound) {
+        if self.is_late(open, self.allowed(bound)) {
             let (volume, command) = (names[open.volume], open.command);
             self.findings.push(format!("{command} of {volume} has waited {wait:.1?} beside {beside:?}"));
         }
@@ -140,6 +150,20 @@ impl Waits {
         done
     }
 
+    /// How long the test's own thread has slept too long, and its own file has taken to be synced.
+    pub fn machine(&self, waited: [Duration; 2]) {
+        for (longest, wait) in self.lock().machine.iter_mut().zip(waited) {
+            longest.count += 1;
+            longest.wait = longest.wait.max(wait);
+        }
+    }
+
+    /// A request whose volume's files answer, and that has waited so long for its answer already.
+    pub fn waits_since(&self, limit: Duration) -> bool {
+        let state = self.lock();
+        state.open.values().any(|open| state.is_late(open, limit))
+    }
+
     /// Something that must not be.
     pub fn found(&self, what: String) {
         self.lock().findings.push(what);
@@ -148,8 +172,12 @@ impl Waits {
     /// What must not be, as far as it is seen; a request that waits too long need not be answered for that.
     pub fn finding(&self) -> Option<String> {
         let mut state = self.lock();
-        let late: Vec<u64> =
-            state.open.iter().filter(|(_, open)| state.is_late(open, self.bound)).map(|(number, _)| *number).collect();
+        let late: Vec<u64> = state
+            .open
+            .iter()
+            .filter(|(_, open)| state.is_late(open, state.allowed(self.bound)))
+            .map(|(number, _)| *number)
+            .collect();
         for number in late {
             let open = state.open.remove(&number).expect("it was there just now");
             state.book(&open, self.bound, &super::INNOCENTS);
@@ -174,6 +202,8 @@ impl Waits {
         line("beside", Longest::default());
         state.by_happening.iter().for_each(|(name, longest)| line(name, *longest));
         line("of a volume whose own files hung", state.own);
+        line("the test's own thread", state.machine[0]);
+        line("a sync of the test's own file", state.machine[1]);
         table
     }
 }
