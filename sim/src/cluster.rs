@@ -160,6 +160,8 @@ pub struct ClusterSetup {
     pub fence_one_in: u64,
     /// Longest way of a message.
     pub link_micros_max: u64,
+    /// The image cannot be opened before, counted from the start of all nodes.
+    pub image_away: Duration,
     /// What may happen on the links and to nodes, by chance.
     pub faults: ClusterFaults,
     /// What will happen, and when.
@@ -180,6 +182,7 @@ impl ClusterSetup {
             fenced_first: false,
             fence_one_in: 4,
             link_micros_max: 500,
+            image_away: Duration(0),
             faults: ClusterFaults::none(),
             plan: Vec::new(),
         }

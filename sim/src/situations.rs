@@ -4,10 +4,11 @@
 //! What becomes of them is for the tests: `tests/scenarios.rs` and `tests/journal.rs` run them on the right volume,
 //! `tests/mutants.rs` on planted bugs.
 
+use crate::cluster::{ClusterSetup, Mischief, Planned, Target};
 use crate::setup::{Setup, Step};
 use forebay_core::format::TierKind;
 use forebay_core::status::{DestageMode, Policy};
-use forebay_core::types::Duration;
+use forebay_core::types::{BLOCK_BYTES, Duration};
 
 /// A memory tier whose frames rot under whole-block writes.
 pub fn rotting_memory() -> Setup {
@@ -175,5 +176,40 @@ pub fn rotting_heads() -> Setup {
     (setup.requests, setup.weights, setup.think_micros_max) = (300, [4, 12, 4, 0, 0], 1_000);
     (setup.destage_delay, setup.backing_micros_max) = (Duration(200_000_000), 400_000);
     (setup.faults.power_lost, setup.faults.metadata_rot) = (10_000, 500_000);
+    setup
+}
+
+/// A client writes group after group, and both members are cut off with writes under way to them, for as long as it takes to leave them out. They
+/// are members again within seconds; what is in the log by then keeps the backing busy for minutes. The first reads take the backing so
+/// long that there are members before the first write.
+pub fn members_back_before_backing() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Memory, 160);
+    let step = |i: u64| match i {
+        0..4 => Step::Read { offset: (i + 100) * BLOCK_BYTES, length: BLOCK_BYTES as u32 },
+        _ if i % 4 == 3 => Step::Flush,
+        _ => Step::Write { offset: i % 40 * BLOCK_BYTES, length: BLOCK_BYTES as u32, fua: false },
+    };
+    setup.script = Some((0..160).map(step).collect());
+    (setup.depth_max, setup.think_micros_max, setup.check) = (4, 4_000_000, 0);
+    setup.backing_micros_max = 20_000_000;
+    let mut cluster = ClusterSetup::quiet(&[TierKind::Memory; 3]);
+    let cut_off = |node| Planned {
+        at: Duration::from_secs(40),
+        what: Mischief::Isolate,
+        whom: Target::Node(node),
+        lasts: Duration::from_secs(3),
+    };
+    cluster.plan = vec![cut_off(1), cut_off(2)];
+    setup.cluster = Some(cluster);
+    setup
+}
+
+/// The image cannot be opened when the only node wins its term, and can be a few seconds later: there is no member to have the volume instead.
+pub fn image_out_of_reach_at_first() -> Setup {
+    let mut setup = Setup::quiet(TierKind::Memory, 24);
+    (setup.requests, setup.check) = (20, 0);
+    let mut cluster = ClusterSetup::quiet(&[TierKind::Memory]);
+    (cluster.min_peers, cluster.image_away) = (0, Duration::from_secs(8));
+    setup.cluster = Some(cluster);
     setup
 }

@@ -1,7 +1,9 @@
 //! Bugs planted in the real volume that one node has to itself: each must be caught within a bounded number of seeds. A
-//! mutant that survives means that a rule of the design is not tested by anything. Those between nodes: `cluster_mutants.rs`.
+//! mutant that survives means that a rule of the design is not tested by anything. Those between nodes: `cluster_mutants.rs`; but those that
+//! nothing shows except how long somebody waits are all here.
 
 use forebay_core::format::TierKind;
+use forebay_core::ownership;
 use forebay_core::status::Policy;
 use forebay_core::types::{BLOCK_BYTES, Duration};
 use forebay_core::volume::Rules;
@@ -11,8 +13,9 @@ use forebay_sim::random::Random;
 use forebay_sim::run::{attempt, exhaustive_with, seeded};
 use forebay_sim::setup::{Setup, Step};
 use forebay_sim::situations::{
-    backing_ahead_of_tier, forgetful_flash, journaled, reading_what_is_under_way, rotting_at_rest, rotting_heads,
-    rotting_memory, rotting_sectors, rotting_under_edges, sectors_ahead_of_tier, tails_cut_off,
+    backing_ahead_of_tier, forgetful_flash, image_out_of_reach_at_first, journaled, members_back_before_backing,
+    reading_what_is_under_way, rotting_at_rest, rotting_heads, rotting_memory, rotting_sectors, rotting_under_edges,
+    sectors_ahead_of_tier, tails_cut_off,
 };
 use forebay_sim::world::World;
 
@@ -177,6 +180,14 @@ fn held_for_a_week(seed: u64) -> (Setup, Random) {
 fn hold_however_full() {
     let planted = Rules { hold_however_full: true, ..Rules::default() };
     is_caught("hold_however_full", planted, 0..3, held_for_a_week);
+}
+
+mutants! { 0..3 of |seed| (members_back_before_backing(), Random::new(seed)); waits_on_for_backing }
+
+#[test]
+fn asks_backing_once() {
+    let planted = ownership::Rules { asks_backing_once: true, ..ownership::Rules::default() };
+    is_caught("asks_backing_once", planted, 0..3, |seed| (image_out_of_reach_at_first(), Random::new(seed)));
 }
 
 /// An operator who holds the backing while clients write.

@@ -88,6 +88,12 @@ impl Acks {
             .any(|since| since <= then)
     }
 
+    /// This request waits for its answer.
+    fn has(&self, id: RequestId) -> bool {
+        let mut waiters = self.held.iter().chain(&self.synced).chain(&self.vouched);
+        waiters.any(|waiter| waiter.id == id) || self.written.values().any(|through| through.id == id)
+    }
+
     /// Nobody waits for anything.
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.synced.is_empty() && self.vouched.is_empty() && self.written.is_empty()
@@ -135,6 +141,11 @@ impl Volume {
             }
             Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since, held_by: None }),
         }
+    }
+
+    /// The log has this write, or what this flush is about; what is left is its answer, on whichever ground.
+    pub fn awaits_answer(&self, id: RequestId) -> bool {
+        self.acks.has(id)
     }
 
     /// There is this ground now, for everything up to here.

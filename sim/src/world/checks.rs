@@ -24,10 +24,10 @@ impl World {
                 self.check_extents();
             }
         }
-        self.check_waits();
         if self.cluster.is_some() {
             self.inspect_cluster();
         }
+        self.check_waits();
         if !self.damage_carried
             && !self.in_quarantine()
             && self.sectors_to_check > 0

@@ -22,6 +22,8 @@ pub(super) struct Open {
     /// Effective policy was write-through, as requested, when it was asked for.
     pub(super) through: bool,
     pub(super) hung_up: bool,
+    /// In a cluster: when it was seen that the owner's log has it.
+    pub(super) in_log_since: Option<Instant>,
 }
 
 /// A request on its way to the volume.
@@ -163,6 +165,7 @@ impl World {
                 return;
             }
             if let Some(since) = self.clients[client].refused_at.take() {
+                self.check_wait(since, true);
                 self.note_wait(since);
             }
             assert_eq!(frames.len() as u64, blocks, "as many frames as asked for");
@@ -248,7 +251,16 @@ impl World {
     fn ask(&mut self, id: u64, (client, session): (usize, u32), asked: Asked, request: Request) {
         self.note_policy();
         let through = self.node.through_since.is_some();
-        let open = Open { client, session, asked, began: self.moment, asked_at: self.now, through, hung_up: false };
+        let open = Open {
+            client,
+            session,
+            asked,
+            began: self.moment,
+            asked_at: self.now,
+            through,
+            hung_up: false,
+            in_log_since: None,
+        };
         self.node.open.insert(id, open);
         self.hand(Event::Request { id: RequestId(id), request });
         if self.lie == Some(Lie::AcknowledgedEarly)
@@ -293,6 +305,7 @@ impl World {
             self.pause_max = self.pause_max.max(self.now - self.progress);
         }
         self.progress = self.now;
+        self.check_answer(&open);
         self.note_wait(open.asked_at);
         self.note_answer(&open, result.is_ok());
         let client = open.client;
@@ -391,7 +404,6 @@ impl World {
 
     /// What waited for the backing's lock does not count.
     fn note_wait(&mut self, since: Instant) {
-        self.check_wait(since);
         if self.node.backing_ready {
             self.wait_max = self.wait_max.max(self.now - since.max(self.node.ready_since));
         }

@@ -78,13 +78,16 @@ impl World {
         if away || self.fault(lost) {
             self.coverage.see(if away { "coordinator away" } else { "transaction lost" });
             self.give_up_asking(op, &question);
+            self.note_fault_until(self.now, Mended::TakenOver);
             if self.random.below(2) == 0 {
                 // It is not lost, only late.
                 let late = Duration::from_millis(self.random.range(100, 8_000));
+                self.note_fault_until(self.now + late, Mended::TakenOver);
                 self.schedule(late, Due::Question(None, Box::new(question)));
             }
         } else if self.fault(unanswered) {
             self.coverage.see("answer of the coordinator lost");
+            self.note_fault_until(self.now, Mended::TakenOver);
             self.give_up_asking(op, &question);
             self.schedule(way, Due::Question(None, Box::new(question)));
         } else {

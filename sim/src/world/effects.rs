@@ -130,13 +130,18 @@ impl World {
             | OpKind::Send { .. }
             | OpKind::Merge { .. } => false,
         };
-        if self.fault(stall) {
+        let stalls = self.fault(stall);
+        if stalls {
             wait = Duration::from_millis(self.random.range(100, 60_000));
             self.coverage.see(if backing { "backing stalled" } else { "tier stalled" });
-            self.note_trouble_until(self.now + wait);
+        }
+        if stalls || error.is_some() {
+            match backing {
+                true => self.note_trouble_until(self.now + wait),
+                false => self.note_fault_until(self.now + wait, Mended::TakenOver),
+            }
         }
         if error.is_some() {
-            self.note_trouble_until(self.now + wait);
             self.errors_injected = true;
             if !backing {
                 self.node.tier_errors += 1;

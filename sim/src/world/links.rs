@@ -45,6 +45,11 @@ impl Links {
         self.crawl.get(&to).is_some_and(|&until| now < until)
     }
 
+    /// Something is wrong with one of them.
+    pub(super) fn are_impaired(&self, now: Instant) -> bool {
+        self.cut.values().chain(self.crawl.values()).any(|&until| now < until)
+    }
+
     pub(super) fn mend(&mut self) {
         self.cut.clear();
         self.crawl.clear();
@@ -90,17 +95,20 @@ impl World {
             return self.coverage.see("message lost at a cut");
         }
         if self.fault(faults.message_lost) {
+            self.note_fault_until(self.now, Mended::SentAgain);
             return self.coverage.see("message lost");
         }
         if self.fault(faults.message_doubled) {
             self.coverage.see("message doubled");
             // The second may come very late.
             let late = self.micros(micros * 1_000);
+            self.note_fault_until(self.now + late, Mended::SentAgain);
             self.schedule_at(to, late, Due::Letter(Box::new(letter.clone())));
         }
         let mut letter = letter;
         if !letter.blocks.is_empty() && self.fault(faults.message_damaged) {
             self.coverage.see("payload damaged on its way");
+            self.note_fault_until(self.now, Mended::SentAgain);
             let which = self.random.below(letter.blocks.len() as u64) as usize;
             let at = self.random.below(BLOCK_BYTES) as usize;
             letter.blocks[which][at] ^= 1 << self.random.below(8);

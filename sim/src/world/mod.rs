@@ -82,7 +82,11 @@ use stats::Answers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use terms::Terms;
 use tier::Logged;
+use waits::{Mended, Waits};
+pub use waits::{Waited, WaitsSeen};
 
+/// What the world's clock shows when all nodes start.
+const BEGINNING: Instant = Instant(1_000_000_000);
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// Sectors compared in one run in search of a backing that is no crash image; keeps a run below a second.
 const SECTORS_CHECKED_MAX: u64 = 400_000;
@@ -205,8 +209,8 @@ pub struct Report {
     pub pause_max: Duration,
     /// Longest time that one request waited for frames, or for its answer, while the backing was there.
     pub wait_max: Duration,
-    /// Longest time that a request waited though no fault was under way.
-    pub possible_wait_max: Duration,
+    /// How long was waited though nothing kept anybody.
+    pub waits: WaitsSeen,
 }
 
 /// Clients, nodes, links and devices, and all that happens between them in one seed.
@@ -283,10 +287,8 @@ pub struct World {
     pause_max: Duration,
     /// Longest time that one request waited for frames, or for its answer, while the backing was there.
     wait_max: Duration,
-    /// No fault has been under way since, or will be from then on.
-    possible_since: Instant,
-    /// Longest time that a request waited though no fault was under way.
-    possible_wait_max: Duration,
+    /// Since when nothing keeps whom, and how long was waited then.
+    waits: Waits,
     coverage: Coverage,
 }
 
@@ -310,7 +312,7 @@ impl World {
             rules,
             rules_of_ownership: forebay_core::ownership::Rules::default(),
             trace,
-            now: Instant(1_000_000_000),
+            now: BEGINNING,
             moment: 0,
             done_at_once: false,
             points: 0,
@@ -349,11 +351,10 @@ impl World {
             stage: Stage::Work,
             sectors_to_check: SECTORS_CHECKED_MAX,
             healing_since: Instant(0),
-            progress: Instant(1_000_000_000),
+            progress: BEGINNING,
             pause_max: Duration(0),
             wait_max: Duration(0),
-            possible_since: Instant(0),
-            possible_wait_max: Duration(0),
+            waits: Waits::default(),
             coverage: Coverage::default(),
             setup,
         };
@@ -388,7 +389,7 @@ impl World {
             elapsed: self.now - start,
             pause_max: self.pause_max,
             wait_max: self.wait_max,
-            possible_wait_max: self.possible_wait_max,
+            waits: self.waits.seen,
         }
     }
 

@@ -193,8 +193,13 @@ impl World {
     fn open_backing(&mut self, term: Term) {
         let mut random = Random::new(self.now.0 ^ u64::from(term.0));
         let slow = if random.chance(150_000) { random.below(4_000_000) } else { 0 };
-        let answer = if random.chance(50_000) { BackingAnswer::Failed } else { BackingAnswer::Opened };
-        self.schedule(Duration::from_micros(slow), Due::BackingOpened(term, answer));
+        let away = random.chance(50_000) || self.now < BEGINNING + self.cluster().setup.image_away;
+        let answer = if away { BackingAnswer::Failed } else { BackingAnswer::Opened };
+        let slow = Duration::from_micros(slow);
+        if slow > Duration(0) || answer == BackingAnswer::Failed {
+            self.note_fault_until(self.now + slow, Mended::TakenOver);
+        }
+        self.schedule(slow, Due::BackingOpened(term, answer));
     }
 
     fn use_backing(&mut self, term: Term) {
@@ -475,6 +480,7 @@ impl World {
         self.turn_to(owner);
         if !self.node.is_paused(self.now) {
             self.coverage.see("hand-over asked for");
+            self.note_fault_until(self.now, Mended::HandedOver);
             self.ask_for(Command::HandOver { to });
         }
     }

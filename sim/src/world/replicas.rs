@@ -7,6 +7,7 @@ impl World {
     /// After each turn of a cluster's node.
     pub(super) fn inspect_cluster(&mut self) {
         self.look_after_volume();
+        self.look_for_faults();
         let record = &self.cluster().coordinator.record;
         let owner = self.node_at(index_of(record.owner));
         let Some(volume) = owner.volume.as_ref().filter(|_| owner.part.owns == Some(record.term)) else { return };
