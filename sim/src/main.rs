@@ -6,7 +6,7 @@ use forebay_sim::run::{
     Failure, exhaustive, run_cluster_seed, run_hostile_seed, run_migrating_seed, run_parted_seed, run_restless_seed,
     run_seed,
 };
-use forebay_sim::world::Report;
+use forebay_sim::world::{Report, Waited, WaitsSeen};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -108,6 +108,21 @@ fn print_coverage(coverage: &Coverage, family: Family) {
     }
 }
 
+/// How long was waited in all runs that found nothing, from when nothing kept anybody.
+fn print_waits(waits: &WaitsSeen, family: Family) {
+    println!("waits while nothing kept anybody, in seconds:");
+    let of_clusters = [("needs only the log", &waits.by_log), ("for a node that serves", &waits.unserved)];
+    let of_clusters = of_clusters.into_iter().filter(|_| family != Family::OneNode);
+    for (name, Waited { ended, longest }) in std::iter::once(("any request", &waits.requests)).chain(of_clusters) {
+        let below = |p| ended.percentile(p).map_or(0.0, |us| us as f64 / 1e6);
+        let (half, most, nearly_all) = (below(50.0), below(99.0), below(99.99));
+        let (longest, count) = (longest.0 as f64 / 1e9, ended.count());
+        println!(
+            "  {name}: half under {half:.4}, 99 % {most:.4}, 99.99 % {nearly_all:.4}, longest {longest:.3}; {count} waits"
+        );
+    }
+}
+
 /// A build whose panics abort reaches no report: the hook says beforehand what repeats the run.
 fn announce_when_aborting(seed: u64, family: Family) {
     if cfg!(panic = "abort") {
@@ -203,13 +218,17 @@ fn run() -> ExitCode {
     }
     let deadline = arguments.minutes.map(|m| start + Duration::from_secs(60 * m));
     let (mut runs, mut failed) = (0u64, 0u64);
+    let mut waits = WaitsSeen::default();
     for seed in seeds {
         if deadline.is_some_and(|d| Instant::now() >= d) {
             break;
         }
         announce_when_aborting(seed, arguments.family);
         match arguments.family.run(seed, arguments.trace) {
-            Ok(report) => coverage.merge(&report.coverage),
+            Ok(report) => {
+                coverage.merge(&report.coverage);
+                waits.merge(&report.waits);
+            }
             Err(failure) => {
                 eprintln!("{} FAILED: {}\nrepeat: {}", failure.run, failure.message, repeat(seed, arguments.family));
                 failed += 1;
@@ -221,6 +240,7 @@ fn run() -> ExitCode {
         runs += 1;
     }
     print_coverage(&coverage, arguments.family);
+    print_waits(&waits, arguments.family);
     let seconds = start.elapsed().as_secs_f64();
     let speed = format!("{seconds:.1} s, {:.1} seeds a second", runs as f64 / seconds);
     if failed > 0 {
