@@ -20,8 +20,8 @@
 //! - **tier**: [`flash`] places on one of flash, [`tier_state`] whether it works, [`checkpoint`] what changes slowly,
 //!   [`recover`] from a tier to this state, [`Retention`](crate::log::Retention) what a member's finds needed, [`rewrite`] making durable what that keeps;
 //! - **memory**: [`frames`] and the read cache, [`frame_quota`] who may take how much of it;
-//! - **clients**: [`acks`] who waits for what, [`mod@write`] admission and unaligned edges, [`read`] resolving and filling, [`ready`]
-//!   when a client may see it;
+//! - **clients**: [`acks`] who waits for what, [`mod@write`] admission and unaligned edges, [`locks`] who waits for those, [`read`]
+//!   resolving and filling, [`ready`] when a client may see it;
 //! - **backing**: [`destage`] groups to it, [`ahead`] what that reads from flash in runs, [`journal`] many groups at once;
 //! - **operator**: [`control`] policies, drain, hold, stop; [`recorder`] what is measured of all that;
 //! - **log of several nodes** (docs/protocol.md): [`replication`] has the parts. [`role`] who this node is, [`replica_role`] how it
@@ -51,6 +51,7 @@ mod identity;
 mod journal;
 mod largest;
 mod lease;
+mod locks;
 mod log_index;
 mod marks;
 mod member;

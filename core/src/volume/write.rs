@@ -6,9 +6,11 @@
 //! some sectors, because the slow backing is never read to accept a small write.
 
 use super::append::SEGMENTS_KEPT_FREE;
+use super::locks::{Arrived, Locks};
 use super::read::Target;
 use super::*;
 use crate::format::Kind;
+use alloc::collections::BTreeMap;
 use smallvec::SmallVec;
 
 /// Pressure ([`Volume::pressure`]) above which writes are slowed.
@@ -50,10 +52,14 @@ struct Task {
 
 /// See the module.
 pub(super) struct Writes {
-    waiting: VecDeque<(RequestId, Request)>,
+    /// By their turns: whoever a lock has kept out goes before those who came later.
+    waiting: BTreeMap<u64, (RequestId, Request)>,
+    turns: u64,
     tasks: Slab<Task>,
-    /// Requests that overlap a locked block.
-    behind_locks: VecDeque<(RequestId, Request)>,
+    /// Payload blocks and other records of all of them, see [`Volume::claimed`].
+    claimed: (u64, u32),
+    /// What the tasks have locked, and requests that overlap it.
+    locks: Locks,
     admit_next: Instant,
     /// Under a hold, or before a change of hands: since when the first of those that wait lacks room, which destage or compaction makes.
     without_room: Option<Instant>,
@@ -62,21 +68,55 @@ pub(super) struct Writes {
 impl Writes {
     pub(super) fn new(now: Instant) -> Writes {
         Writes {
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            turns: 0,
             tasks: Slab::new(),
-            behind_locks: VecDeque::new(),
+            claimed: (0, 0),
+            locks: Locks::default(),
             admit_next: now,
             without_room: None,
         }
     }
 
     pub(super) fn waiting_len(&self) -> u32 {
-        (self.waiting.len() + self.behind_locks.len()) as u32
+        (self.waiting.len() + self.locks.len_behind()) as u32
+    }
+
+    #[cfg(test)]
+    pub(super) fn locks_looked_for(&self) -> u64 {
+        self.locks.looked_for
     }
 
     /// The request that is admitted next.
     pub(super) fn first_waiting(&self) -> Option<&Request> {
-        self.waiting.front().map(|(_, request)| request)
+        self.waiting.first_key_value().map(|(_, (_, request))| request)
+    }
+
+    fn next_turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    fn wait(&mut self, Arrived { turn, id, request }: Arrived) {
+        self.waiting.insert(turn, (id, request));
+    }
+
+    /// Its edges are being merged: meanwhile its blocks are locked, and what it will append is claimed.
+    fn begin_task(&mut self, task: Task) -> usize {
+        let (blocks, others) = needs(&task.request);
+        self.claimed = (self.claimed.0 + blocks, self.claimed.1 + others);
+        let at = self.tasks.insert(task);
+        self.locks.lock(at, &self.tasks[at].request);
+        at
+    }
+
+    /// It goes on, or fails. With it comes who waited for nothing but its lock.
+    fn end_task(&mut self, at: usize) -> (Task, Vec<Arrived>) {
+        let task = self.tasks.remove(at);
+        let (blocks, others) = needs(&task.request);
+        self.claimed = (self.claimed.0 - blocks, self.claimed.1 - others);
+        let freed = self.locks.unlock(at, &task.request);
+        (task, freed)
     }
 
     /// Its client waits for what its edges cover.
@@ -97,12 +137,12 @@ impl Writes {
 
     /// Nobody waits for anything on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.behind_locks.is_empty() && self.tasks.iter().all(|(_, task)| task.abandoned)
+        self.waiting.is_empty() && self.locks.len_behind() == 0 && self.tasks.iter().all(|(_, task)| task.abandoned)
     }
 }
 
 /// Range of bytes that a request changes.
-fn changed(request: &Request) -> (u64, u64) {
+pub(super) fn changed(request: &Request) -> (u64, u64) {
     match *request {
         Request::Write { offset, length, .. } => (offset, u64::from(length)),
         Request::Zero { offset, length, .. } => (offset, length),
@@ -144,12 +184,14 @@ impl Volume {
                 if self.tier.has_failed() {
                     return self.refuse(id, request, RequestError::Io);
                 }
-                if self.writes.waiting.is_empty() && self.may_admit(&request) {
-                    self.begin_write(id, request);
+                let admitted = self.writes.waiting.is_empty() && self.may_admit(&request);
+                let arrived = Arrived { turn: self.writes.next_turn(), id, request };
+                if admitted {
+                    self.begin_write(arrived);
                 } else {
                     self.recorder.counters.throttled_writes += 1;
                     self.recorder.waits(id);
-                    self.writes.waiting.push_back((id, request));
+                    self.writes.wait(arrived);
                 }
             }
         }
@@ -170,7 +212,13 @@ impl Volume {
 
     /// Everything that waits for admission fails.
     pub(super) fn refuse_waiting(&mut self, error: RequestError) {
-        while let Some((id, request)) = self.writes.waiting.pop_front() {
+        while let Some((_, (id, request))) = self.writes.waiting.pop_first() {
+            self.refuse(id, request, error);
+        }
+    }
+
+    fn refuse_arrived(&mut self, arrived: Vec<Arrived>, error: RequestError) {
+        for Arrived { id, request, .. } in arrived {
             self.refuse(id, request, error);
         }
     }
@@ -178,9 +226,8 @@ impl Volume {
     /// A stop does not wait for old content that the backing does not deliver: nothing of these is in the log.
     pub(super) fn abandon_writes(&mut self) {
         self.refuse_waiting(RequestError::Shutdown);
-        while let Some((id, request)) = self.writes.behind_locks.pop_front() {
-            self.refuse(id, request, RequestError::Shutdown);
-        }
+        let locked = self.writes.locks.take_back(|_| true);
+        self.refuse_arrived(locked, RequestError::Shutdown);
         let open: SmallVec<[RequestId; 4]> = self
             .writes
             .tasks
@@ -204,24 +251,20 @@ impl Volume {
     /// Takes back those of these requests that wait and have had no effect: of the others nobody can say any more what
     /// becomes of them. The frames of their payloads are the caller's again.
     pub fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
-        let mut taken = Vec::new();
-        for list in [0, 1, 2] {
-            let queue = match list {
-                0 => &mut self.writes.waiting,
-                1 => &mut self.writes.behind_locks,
-                _ => self.replication.agreement.kept_requests(),
-            };
-            let mut kept = VecDeque::with_capacity(queue.len());
-            while let Some((id, request)) = queue.pop_front() {
-                if ids.contains(&id) {
-                    self.recorder.forget(id);
-                    taken.push((id, request));
-                } else {
-                    kept.push_back((id, request));
-                }
+        let asked_for = |id: RequestId| ids.contains(&id);
+        let mut taken: Vec<(RequestId, Request)> =
+            self.writes.waiting.extract_if(.., |_, (id, _)| asked_for(*id)).map(|(_, waiting)| waiting).collect();
+        let locked = self.writes.locks.take_back(asked_for);
+        taken.extend(locked.into_iter().map(|Arrived { id, request, .. }| (id, request)));
+        let kept = self.replication.agreement.kept_requests();
+        for (id, request) in core::mem::take(kept) {
+            if asked_for(id) {
+                taken.push((id, request));
+            } else {
+                kept.push_back((id, request));
             }
-            *queue = kept;
         }
+        taken.iter().for_each(|(id, _)| self.recorder.forget(*id));
         self.take_back_failing(ids, &mut taken);
         self.drop_waiting_reads(ids);
         taken
@@ -237,14 +280,12 @@ impl Volume {
         let resting: SmallVec<[usize; 4]> = self.writes.tasks.iter_mut().filter_map(rests).collect();
         for at in &resting {
             self.reads.forget_edges_of(*at);
-            let Task { id, request, edges, .. } = self.writes.tasks.remove(*at);
+            let (Task { id, request, edges, .. }, freed) = self.writes.end_task(*at);
+            freed.into_iter().for_each(|arrived| self.writes.wait(arrived));
             self.release_bases(&edges);
             self.release_zeroed(&request, &edges);
             self.recorder.forget(id);
             taken.push((id, request));
-        }
-        if !resting.is_empty() {
-            self.unlock();
         }
     }
 
@@ -289,10 +330,7 @@ impl Volume {
 
     /// Payload blocks and other records that admitted writes will append when their edges are merged.
     pub(super) fn claimed(&self) -> (u64, u32) {
-        self.writes.tasks.iter().fold((0, 0), |(blocks, others), (_, task)| {
-            let (more_blocks, more_others) = needs(&task.request);
-            (blocks + more_blocks, others + more_others)
-        })
+        self.writes.claimed
     }
 
     fn may_admit(&mut self, request: &Request) -> bool {
@@ -367,9 +405,9 @@ impl Volume {
         if self.is_quiescing() && !self.replication.own_role.is_stepping_down() {
             return self.keep_waiting();
         }
-        let first = self.writes.waiting.front().map(|(id, _)| *id);
+        let first = self.writes.waiting.first_key_value().map(|(turn, _)| *turn);
         self.admit_what_finds_room();
-        if self.writes.waiting.front().map(|(id, _)| *id) != first {
+        if self.writes.waiting.first_key_value().map(|(turn, _)| *turn) != first {
             self.writes.without_room = None;
         }
         self.note_room();
@@ -377,23 +415,23 @@ impl Volume {
 
     /// What waits for room when the volume is to become quiet is for whoever is next.
     fn keep_waiting(&mut self) {
-        for (id, request) in core::mem::take(&mut self.writes.waiting) {
+        for (_, (id, request)) in core::mem::take(&mut self.writes.waiting) {
             self.recorder.admitted(id, self.now);
             self.replication.agreement.keep_request(id, request);
         }
     }
 
     fn admit_what_finds_room(&mut self) {
-        while let Some((id, request)) = self.writes.waiting.pop_front() {
-            if !self.may_admit(&request) {
-                self.writes.waiting.push_front((id, request));
-                return;
+        while let Some((turn, (id, request))) = self.writes.waiting.pop_first() {
+            let arrived = Arrived { turn, id, request };
+            if !self.may_admit(&arrived.request) {
+                return self.writes.wait(arrived);
             }
             self.recorder.admitted(id, self.now);
             if planted!(self, time_from_admission) {
-                self.recorder.arrived(id, &request, self.now);
+                self.recorder.arrived(id, &arrived.request, self.now);
             }
-            if !self.begin_write(id, request) {
+            if !self.begin_write(arrived) {
                 return;
             }
         }
@@ -407,26 +445,11 @@ impl Volume {
 
     // --- unaligned edges ---
 
-    fn is_locked(&self, request: &Request) -> bool {
-        if self.writes.tasks.is_empty() || planted!(self, skip_edge_lock) {
-            return false;
-        }
-        let (offset, length) = changed(request);
-        let (first, last) = (BlockIndex::of_byte(offset), BlockIndex::of_byte(offset + length - 1));
-        // The whole range of a task, not only its edges: it is accepted later, and an edge that was merged meanwhile
-        // would bring back what lay under it.
-        self.writes.tasks.iter().any(|(_, task)| {
-            let (offset, length) = changed(&task.request);
-            BlockIndex::of_byte(offset) <= last && first <= BlockIndex::of_byte(offset + length - 1)
-        })
-    }
-
     /// Begins an admitted write. False: no frame is free for an edge, and it waits again.
-    fn begin_write(&mut self, id: RequestId, request: Request) -> bool {
-        if self.is_locked(&request) {
-            self.writes.behind_locks.push_back((id, request));
-            return true;
-        }
+    fn begin_write(&mut self, arrived: Arrived) -> bool {
+        let skips_lock = planted!(self, skip_edge_lock);
+        let not_locked = if skips_lock { Err(arrived) } else { self.writes.locks.wait_behind(arrived) };
+        let Err(Arrived { turn, id, request }) = not_locked else { return true };
         let edges = self.edges_to_merge(&request);
         if edges.is_empty() {
             self.accept(id, request, &[]);
@@ -434,7 +457,7 @@ impl Volume {
         }
         let is_zero = matches!(request, Request::Zero { .. });
         if (self.pool.available() as usize) < edges.len() * (1 + usize::from(is_zero)) {
-            self.writes.waiting.push_front((id, request));
+            self.writes.wait(Arrived { turn, id, request });
             return false;
         }
         let mut task_edges: SmallVec<[Edge; 2]> = SmallVec::new();
@@ -464,7 +487,7 @@ impl Volume {
             });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
-        let task = self.writes.tasks.insert(Task {
+        let task = self.writes.begin_task(Task {
             id,
             since: self.now,
             request,
@@ -564,7 +587,8 @@ impl Volume {
         if !entry.edges.iter().all(|edge| edge.ended) {
             return;
         }
-        let Task { id, request, edges, failed, abandoned, hung_up, .. } = self.writes.tasks.remove(task);
+        let (task, freed) = self.writes.end_task(task);
+        let Task { id, request, edges, failed, abandoned, hung_up, .. } = task;
         self.release_bases(&edges);
         let failed = if self.tier.has_failed() { Some(RequestError::Io) } else { failed };
         let quiesces = self.is_quiescing() && !self.replication.own_role.is_stepping_down();
@@ -583,24 +607,19 @@ impl Volume {
                 Some(_) | None => self.release_payload(request),
             }
         }
-        self.retry_behind_locks();
+        self.retry_freed(freed);
     }
 
-    fn retry_behind_locks(&mut self) {
+    /// What no lock keeps out any more is admitted anew: room was granted before, and others may have used it since.
+    fn retry_freed(&mut self, mut freed: Vec<Arrived>) {
         if self.tier.has_failed() || self.phase != Phase::Serving && self.phase != Phase::Stopping {
-            for (id, request) in core::mem::take(&mut self.writes.behind_locks) {
-                self.refuse(id, request, RequestError::Io);
-            }
+            freed.extend(self.writes.locks.take_back(|_| true));
+            freed.sort_unstable_by_key(|arrived| arrived.turn);
+            self.refuse_arrived(freed, RequestError::Io);
+        } else {
+            freed.into_iter().for_each(|arrived| self.writes.wait(arrived));
         }
-        self.unlock();
         self.admit_waiting();
-    }
-
-    /// What waited for a lock is admitted anew: room was granted before, and others may have used it since.
-    fn unlock(&mut self) {
-        while let Some(locked) = self.writes.behind_locks.pop_back() {
-            self.writes.waiting.push_front(locked);
-        }
     }
 
     // --- into the log ---
