@@ -192,36 +192,10 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{TierLayout, Version};
+    use crate::format::TierLayout;
 
     fn volume_of(frames: u32) -> Volume {
-        let layout = TierLayout::flash(1 << 16).expect("a possible size");
-        let superblock = Superblock {
-            version: Version::Two,
-            tier: 1,
-            volume: [1; 16],
-            name: [0; 64],
-            size_bytes: 1 << 30,
-            created_unix_s: 1,
-            layout,
-        };
-        let config = VolumeConfig {
-            superblock,
-            fresh: true,
-            size_bytes: 1 << 30,
-            policy: Policy::Back,
-            frames,
-            backing_align: 512,
-            backing_depth_max: 1,
-            backing_write_bytes_max: 4096,
-            destage_round_bytes_max: 4096,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration(0),
-            drain_max: Duration(0),
-            cluster: None,
-        };
-        Volume::new(config, Instant(0))
+        fresh_volume(TierLayout::flash(1 << 16).expect("a possible size"), frames)
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! few thousand writes of parts of sectors would take the thread from all its volumes for many seconds.
 //!
 //! Locks do not overlap: who would lock what is locked waits. A request that several of them keep out waits behind one,
-//! and looks for the next one when that has ended.
+//! and looks for the next one when that has ended. That is cheap where requests lie apart. Of those that all wait for one block each end
+//! still frees all, of whom one goes on; and a request that is much wider than what is locked comes to wait behind one after the other.
 
 use super::write::changed;
 use crate::api::Request;
@@ -73,8 +74,8 @@ impl Locks {
         Ok(())
     }
 
-    /// Any lock of the request's blocks, drawn by its place: so however many there are, and in whatever order they end, a request
-    /// comes to wait behind few of them. Behind the first one it would wait behind each, if they end in their order.
+    /// Any lock of the request's blocks, drawn by its place: so a request comes to wait behind few of them, in whatever order they end, where
+    /// they are spread over it. Behind the first one it would wait behind each, if they end in their order.
     fn lock_over(&mut self, request: &Request) -> Option<(BlockIndex, usize)> {
         #[cfg(test)]
         {
@@ -113,7 +114,7 @@ impl Locks {
 mod tests {
     use super::super::*;
     use super::*;
-    use crate::format::{TierLayout, Version};
+    use crate::format::TierLayout;
     use alloc::collections::BTreeMap;
 
     const NOW: Instant = Instant(1);
@@ -183,37 +184,6 @@ mod tests {
         assert!(gone_on > 500, "{gone_on} went on");
     }
 
-    /// A fresh volume on a memory tier, before a backing that answers when it is let.
-    fn volume() -> Volume {
-        let layout = TierLayout::memory(1 << 15).expect("a possible size");
-        let size_bytes = 1 << 30;
-        let config = VolumeConfig {
-            superblock: Superblock {
-                version: Version::Two,
-                tier: 1,
-                volume: [1; 16],
-                name: [0; 64],
-                size_bytes,
-                created_unix_s: 1,
-                layout,
-            },
-            fresh: true,
-            size_bytes,
-            policy: Policy::Back,
-            frames: layout.payload_blocks,
-            backing_align: 512,
-            backing_depth_max: 1,
-            backing_write_bytes_max: 4096,
-            destage_round_bytes_max: 4096,
-            journal_blocks: 0,
-            destage: DestageMode::Auto,
-            destage_delay: Duration(0),
-            drain_max: Duration(0),
-            cluster: None,
-        };
-        Volume::new(config, NOW)
-    }
-
     /// Does what the volume asks until it rests, but for reads of the backing, which it keeps. Number of answers.
     fn go_on(volume: &mut Volume, reads: &mut VecDeque<OpId>) -> u64 {
         let mut answers = 0;
@@ -244,7 +214,8 @@ mod tests {
     /// How often a lock is looked for, for each request: parts of sectors are written at so many places, twice, and beside that all of it
     /// is zeroed so many times; reads of the edges end in any of two orders.
     fn looked_for(places: u64, zeros: u64, newest_first: bool) -> f64 {
-        let (mut volume, mut reads) = (volume(), VecDeque::new());
+        let layout = TierLayout::memory(1 << 15).expect("a possible size");
+        let (mut volume, mut reads) = (fresh_volume(layout, layout.payload_blocks), VecDeque::new());
         go_on(&mut volume, &mut reads);
         let (mut answers, mut asked) = (0, 0);
         let wholes = (0..zeros).map(|_| (0, 2 * places * BLOCK_BYTES, true));

@@ -77,6 +77,8 @@ mod write;
 use crate::api::*;
 use crate::cluster::{Host, Incarnation, NodeId};
 use crate::format::{Checkpoint, Standing, Superblock, TierKind};
+#[cfg(test)]
+use crate::format::{TierLayout, Version};
 use crate::stats::Stats;
 use crate::status::*;
 use crate::types::*;
@@ -645,41 +647,45 @@ impl Volume {
     }
 }
 
+/// A fresh volume of 1 GiB on a tier like this, with so many frames, before a backing of no speed.
+#[cfg(test)]
+fn fresh_volume(layout: TierLayout, frames: u32) -> Volume {
+    let size_bytes = 1 << 30;
+    let superblock = Superblock {
+        version: Version::Two,
+        tier: 1,
+        volume: [1; 16],
+        name: [0; 64],
+        size_bytes,
+        created_unix_s: 1,
+        layout,
+    };
+    let config = VolumeConfig {
+        superblock,
+        fresh: true,
+        size_bytes,
+        policy: Policy::Back,
+        frames,
+        backing_align: 512,
+        backing_depth_max: 1,
+        backing_write_bytes_max: 4096,
+        destage_round_bytes_max: 4096,
+        journal_blocks: 0,
+        destage: DestageMode::Auto,
+        destage_delay: Duration(0),
+        drain_max: Duration(0),
+        cluster: None,
+    };
+    Volume::new(config, Instant(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{TierLayout, Version};
 
     #[test]
     fn frames_that_were_never_used_cost_no_memory() {
         let layout = TierLayout::memory(1 << 20).expect("a possible size");
-        let volume = Volume::new(
-            VolumeConfig {
-                superblock: Superblock {
-                    version: Version::Two,
-                    tier: 1,
-                    volume: [1; 16],
-                    name: [0; 64],
-                    size_bytes: 512,
-                    created_unix_s: 0,
-                    layout,
-                },
-                fresh: true,
-                size_bytes: 512,
-                policy: Policy::Back,
-                frames: layout.payload_blocks,
-                backing_align: 512,
-                backing_depth_max: 1,
-                backing_write_bytes_max: 4096,
-                destage_round_bytes_max: 4096,
-                journal_blocks: 0,
-                destage: DestageMode::Auto,
-                destage_delay: Duration(0),
-                drain_max: Duration(0),
-                cluster: None,
-            },
-            Instant(0),
-        );
-        assert_eq!(volume.pool.chunks_used(), 0);
+        assert_eq!(fresh_volume(layout, layout.payload_blocks).pool.chunks_used(), 0);
     }
 }
