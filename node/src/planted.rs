@@ -18,8 +18,8 @@
 //! ```text
 //! acked-before-replica  a write is acknowledged before the other members hold it (A1)
 //! read-before-held      a read shows what the other members do not hold (A8)
-//! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2); and who is
-//!                       told of a higher term goes on (T9)
+//! no-seal               a node goes on telling former owners that it holds their writes, and grants them leases (S1, T2); and an
+//!                       owner hears nobody who speaks in a higher term (T9)
 //! dropped-early         a member is left out before the record says so (A3)
 //! late-destage          what a former owner may still write to the backing is not pinned (T5)
 //! unasked               nobody is asked what he has seen before the record is changed (C5)
@@ -29,8 +29,8 @@ use forebay_core::Volume;
 use forebay_core::api::{Effect, Event, Outcome};
 use forebay_core::cluster::{Host, MarkNumber};
 use forebay_core::message::{Envelope, Held, LogMessage, Message, OwnershipMessage, Room};
-use forebay_core::ownership::Ownership;
-use forebay_core::types::{Lsn, OpId, Term};
+use forebay_core::ownership::{Ownership, State};
+use forebay_core::types::{Lsn, OpId};
 use std::collections::HashSet;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,8 +84,6 @@ impl Fault {
 pub fn plant_in(ownership: &mut Ownership) {
     match Fault::chosen() {
         Some(Fault::DroppedEarly) => ownership.rules.drops_uncommitted = true,
-        // Else a third node tells it of the higher term (T9).
-        Some(Fault::NoSeal) => ownership.rules.goes_on_when_told = true,
         Some(Fault::Unasked) => ownership.rules.goes_on_unasked = true,
         Some(
             Fault::SyncDropped
@@ -97,6 +95,7 @@ pub fn plant_in(ownership: &mut Ownership) {
             | Fault::JournalSyncDropped
             | Fault::AckedBeforeReplica
             | Fault::ReadBeforeHeld
+            | Fault::NoSeal
             | Fault::LateDestage
             | Fault::MarkerAhead
             | Fault::AsksOnThread,
@@ -110,11 +109,25 @@ pub fn marks_ahead() -> bool {
     Fault::chosen() == Some(Fault::MarkerAhead)
 }
 
-/// What is said to the owner of an older term that ought not to be heard, if the fault says something.
-pub fn answer_unsealed(seen: Term, envelope: &Envelope, message: &Message) -> Option<(Envelope, Message)> {
-    if Fault::chosen() != Some(Fault::NoSeal) || envelope.term >= seen {
+/// Whether this node does not hear a message; within, what is said instead, if anything is.
+pub fn does_not_hear(
+    ownership: &Ownership,
+    envelope: &Envelope,
+    message: &Message,
+) -> Option<Option<(Envelope, Message)>> {
+    if Fault::chosen() != Some(Fault::NoSeal) {
         return None;
     }
+    let seen = ownership.seen().0;
+    if envelope.term < seen {
+        return answer_unsealed(envelope, message).map(Some);
+    }
+    // Else it would know of the higher term from whoever speaks to it first, and take those answers for late ones.
+    (envelope.term > seen && ownership.status().state == State::Owner).then_some(None)
+}
+
+/// What is said to the owner of an older term, who ought not to be heard.
+fn answer_unsealed(envelope: &Envelope, message: &Message) -> Option<(Envelope, Message)> {
     let held = |through: Lsn, mark: MarkNumber| {
         let room = Room { blocks: 1 << 12, ranges: 1 << 12 };
         let (accepted, held, synced, host) = (through, through, None, Host::default());

@@ -573,14 +573,16 @@ impl Driver {
         let key = self.keys.get(&envelope.volume).copied();
         let replica = self.replicas.get_mut(&envelope.volume).filter(|_| envelope.from.node == from);
         #[cfg(feature = "planted")]
-        if let Some(seen) = replica.as_ref().map(|replica| replica.ownership.seen().0)
-            && let Some((envelope, answer)) = crate::planted::answer_unsealed(seen, &envelope, &message)
+        if let Some(replica) = &replica
+            && let Some(answer) = crate::planted::does_not_hear(&replica.ownership, &envelope, &message)
         {
             if let Some(slot) = key.and_then(|key| desks.volumes[key].as_mut()) {
                 let frames: Vec<FrameId> = payload.iter().map(|payload| payload.frame).collect();
                 slot.volume.return_frames(&frames);
             }
-            self.send(&envelope, &answer, Buffers::none(), None);
+            if let Some((envelope, answer)) = answer {
+                self.send(&envelope, &answer, Buffers::none(), None);
+            }
             return;
         }
         let event = match (replica, message) {
