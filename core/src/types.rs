@@ -4,6 +4,7 @@
 //! Core never holds payload bytes: a [`FrameId`] names 4 KiB of memory that the executor owns, and a checksum
 //! says what those bytes must be.
 
+use alloc::vec::Vec;
 use core::fmt;
 use core::ops::{Add, Sub};
 use smallvec::SmallVec;
@@ -83,6 +84,21 @@ number!(/// Whoever sends requests in an order of its own, one after the other: 
     ClientId(u32));
 number!(/// A control command, named by its sender.
     ControlId(u64));
+
+/// Requests that are asked for among all that are open: a client may have a thousand, and so may others.
+pub(crate) struct RequestIds(Vec<RequestId>);
+
+impl RequestIds {
+    pub(crate) fn new(ids: &[RequestId]) -> RequestIds {
+        let mut ids = ids.to_vec();
+        ids.sort_unstable();
+        RequestIds(ids)
+    }
+
+    pub(crate) fn contains(&self, id: RequestId) -> bool {
+        self.0.binary_search(&id).is_ok()
+    }
+}
 
 /// Nanoseconds on a clock that never goes back and counts time in suspend (CLOCK_BOOTTIME).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -239,8 +255,8 @@ mod tests {
         assert_eq!(SectorMask::of_bytes(0, 4096), SectorMask::FULL);
         assert_eq!(SectorMask::of_bytes(512, 1536), SectorMask(0b110));
         assert_eq!(SectorMask::of_bytes(1024, 1024), SectorMask::NONE);
-        let runs: alloc::vec::Vec<_> = SectorMask(0b1011_0001).runs().collect();
+        let runs: Vec<_> = SectorMask(0b1011_0001).runs().collect();
         assert_eq!(runs, [(0, 1), (4, 2), (7, 1)]);
-        assert_eq!(SectorMask::FULL.runs().collect::<alloc::vec::Vec<_>>(), [(0, 8)]);
+        assert_eq!(SectorMask::FULL.runs().collect::<Vec<_>>(), [(0, 8)]);
     }
 }

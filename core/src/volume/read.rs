@@ -237,9 +237,9 @@ impl Reads {
     }
 
     /// Nobody waits any more for what is under way for these: it is not begun anew.
-    pub(super) fn hang_up(&mut self, ids: &[RequestId]) {
+    pub(super) fn hang_up(&mut self, ids: &RequestIds) {
         for (_, reading) in self.reading.iter_mut() {
-            reading.wanted.hung_up |= matches!(reading.wanted.target, Target::Client(id) if ids.contains(&id));
+            reading.wanted.hung_up |= matches!(reading.wanted.target, Target::Client(id) if ids.contains(id));
         }
     }
 
@@ -368,10 +368,10 @@ impl Volume {
         }
     }
 
-    pub(super) fn drop_waiting_reads(&mut self, ids: &[RequestId]) {
+    pub(super) fn drop_waiting_reads(&mut self, ids: &RequestIds) {
         let recorder = &mut self.recorder;
         let mut is_kept = |wanted: &Wanted| match wanted.target {
-            Target::Client(id) if ids.contains(&id) => {
+            Target::Client(id) if ids.contains(id) => {
                 recorder.forget(id);
                 false
             }

@@ -90,8 +90,8 @@ impl Volume {
     }
 
     /// Nobody waits for these any more.
-    pub(super) fn drop_ready_reads(&mut self, ids: &[RequestId]) {
-        self.end_ready_reads(|ready| ids.contains(&ready.id), None);
+    pub(super) fn drop_ready_reads(&mut self, ids: &RequestIds) {
+        self.end_ready_reads(|ready| ids.contains(ready.id), None);
     }
 
     fn end_ready_reads(&mut self, which: impl Fn(&Ready) -> bool, answer: Option<RequestError>) {

@@ -39,6 +39,7 @@ struct Edge {
 
 #[derive(Debug)]
 struct Task {
+    turn: u64,
     id: RequestId,
     since: Instant,
     request: Request,
@@ -58,7 +59,7 @@ pub(super) struct Writes {
     tasks: Slab<Task>,
     /// Payload blocks and other records of all of them, see [`Volume::claimed`].
     claimed: (u64, u32),
-    /// What the tasks have locked, and requests that overlap it.
+    /// What the tasks have locked, and whoever has to go after them.
     locks: Locks,
     admit_next: Instant,
     /// Under a hold, or before a change of hands: since when the first of those that wait lacks room, which destage or compaction makes.
@@ -79,12 +80,17 @@ impl Writes {
     }
 
     pub(super) fn waiting_len(&self) -> u32 {
-        (self.waiting.len() + self.locks.len_behind()) as u32
+        (self.waiting.len() + self.locks.waiting_len()) as u32
     }
 
     #[cfg(test)]
-    pub(super) fn locks_looked_for(&self) -> u64 {
-        self.locks.looked_for
+    pub(super) fn lock_steps(&self) -> u64 {
+        self.locks.steps
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_no_locks(&self) -> bool {
+        self.locks.is_empty()
     }
 
     /// The request that is admitted next.
@@ -101,13 +107,23 @@ impl Writes {
         self.waiting.insert(turn, (id, request));
     }
 
-    /// Its edges are being merged: meanwhile its blocks are locked, and what it will append is claimed.
+    /// The first of those that wait, which is not admitted.
+    fn pop_waiting(&mut self) -> Option<(RequestId, Request)> {
+        let (turn, waiting) = self.waiting.pop_first()?;
+        self.leave(turn);
+        Some(waiting)
+    }
+
+    /// The request keeps out nobody any more.
+    fn leave(&mut self, turn: u64) {
+        self.locks.end(turn).into_iter().for_each(|arrived| self.wait(arrived));
+    }
+
+    /// Its edges are being merged: meanwhile what it will append is claimed.
     fn begin_task(&mut self, task: Task) -> usize {
         let (blocks, others) = needs(&task.request);
         self.claimed = (self.claimed.0 + blocks, self.claimed.1 + others);
-        let at = self.tasks.insert(task);
-        self.locks.lock(at, &self.tasks[at].request);
-        at
+        self.tasks.insert(task)
     }
 
     /// It goes on, or fails. With it comes who waited for nothing but its lock.
@@ -115,7 +131,7 @@ impl Writes {
         let task = self.tasks.remove(at);
         let (blocks, others) = needs(&task.request);
         self.claimed = (self.claimed.0 - blocks, self.claimed.1 - others);
-        let freed = self.locks.unlock(at, &task.request);
+        let freed = self.locks.end(task.turn);
         (task, freed)
     }
 
@@ -137,7 +153,7 @@ impl Writes {
 
     /// Nobody waits for anything on its way into the log.
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.locks.len_behind() == 0 && self.tasks.iter().all(|(_, task)| task.abandoned)
+        self.waiting.is_empty() && self.locks.waiting_len() == 0 && self.tasks.iter().all(|(_, task)| task.abandoned)
     }
 }
 
@@ -202,7 +218,7 @@ impl Volume {
         self.answer(id, Err(error));
     }
 
-    fn release_payload(&mut self, request: Request) {
+    pub(super) fn release_payload(&mut self, request: Request) {
         if let Request::Write { payload, .. } = request {
             for block in payload {
                 self.pool.release(block.frame);
@@ -212,7 +228,7 @@ impl Volume {
 
     /// Everything that waits for admission fails.
     pub(super) fn refuse_waiting(&mut self, error: RequestError) {
-        while let Some((_, (id, request))) = self.writes.waiting.pop_first() {
+        while let Some((id, request)) = self.writes.pop_waiting() {
             self.refuse(id, request, error);
         }
     }
@@ -226,7 +242,7 @@ impl Volume {
     /// A stop does not wait for old content that the backing does not deliver: nothing of these is in the log.
     pub(super) fn abandon_writes(&mut self) {
         self.refuse_waiting(RequestError::Shutdown);
-        let locked = self.writes.locks.take_back(|_| true);
+        let (locked, _) = self.writes.locks.take_back(|_| true);
         self.refuse_arrived(locked, RequestError::Shutdown);
         let open: SmallVec<[RequestId; 4]> = self
             .writes
@@ -244,17 +260,22 @@ impl Volume {
         for (_, request) in self.take_back(ids) {
             self.release_payload(request);
         }
-        self.reads.hang_up(ids);
-        self.writes.tasks.iter_mut().for_each(|(_, task)| task.hung_up |= ids.contains(&task.id));
+        let ids = RequestIds::new(ids);
+        self.reads.hang_up(&ids);
+        self.writes.tasks.iter_mut().for_each(|(_, task)| task.hung_up |= ids.contains(task.id));
     }
 
     /// Takes back those of these requests that wait and have had no effect: of the others nobody can say any more what
     /// becomes of them. The frames of their payloads are the caller's again.
     pub fn take_back(&mut self, ids: &[RequestId]) -> Vec<(RequestId, Request)> {
-        let asked_for = |id: RequestId| ids.contains(&id);
-        let mut taken: Vec<(RequestId, Request)> =
-            self.writes.waiting.extract_if(.., |_, (id, _)| asked_for(*id)).map(|(_, waiting)| waiting).collect();
-        let locked = self.writes.locks.take_back(asked_for);
+        let ids = RequestIds::new(ids);
+        let asked_for = |id: RequestId| ids.contains(id);
+        let (locked, freed) = self.writes.locks.take_back(asked_for);
+        let waiting: Vec<(u64, (RequestId, Request))> =
+            self.writes.waiting.extract_if(.., |_, (id, _)| asked_for(*id)).collect();
+        freed.into_iter().for_each(|arrived| self.writes.wait(arrived));
+        waiting.iter().for_each(|(turn, _)| self.writes.leave(*turn));
+        let mut taken: Vec<(RequestId, Request)> = waiting.into_iter().map(|(_, waiting)| waiting).collect();
         taken.extend(locked.into_iter().map(|Arrived { id, request, .. }| (id, request)));
         let kept = self.replication.agreement.kept_requests();
         for (id, request) in core::mem::take(kept) {
@@ -265,16 +286,16 @@ impl Volume {
             }
         }
         taken.iter().for_each(|(id, _)| self.recorder.forget(*id));
-        self.take_back_failing(ids, &mut taken);
-        self.drop_waiting_reads(ids);
+        self.take_back_failing(&ids, &mut taken);
+        self.drop_waiting_reads(&ids);
         taken
     }
 
     /// Writes of these whose edges wait until the backing is asked once more: nothing of them is under way.
-    fn take_back_failing(&mut self, ids: &[RequestId], taken: &mut Vec<(RequestId, Request)>) {
+    fn take_back_failing(&mut self, ids: &RequestIds, taken: &mut Vec<(RequestId, Request)>) {
         let rests = |(at, task): (usize, &mut Task)| {
             let open = task.edges.iter().filter(|edge| !edge.ended).count();
-            let rests = !task.abandoned && ids.contains(&task.id) && open == self.reads.failing_edges_of(at);
+            let rests = !task.abandoned && ids.contains(task.id) && open == self.reads.failing_edges_of(at);
             rests.then_some(at)
         };
         let resting: SmallVec<[usize; 4]> = self.writes.tasks.iter_mut().filter_map(rests).collect();
@@ -415,7 +436,7 @@ impl Volume {
 
     /// What waits for room when the volume is to become quiet is for whoever is next.
     fn keep_waiting(&mut self) {
-        for (_, (id, request)) in core::mem::take(&mut self.writes.waiting) {
+        while let Some((id, request)) = self.writes.pop_waiting() {
             self.recorder.admitted(id, self.now);
             self.replication.agreement.keep_request(id, request);
         }
@@ -448,11 +469,13 @@ impl Volume {
     /// Begins an admitted write. False: no frame is free for an edge, and it waits again.
     fn begin_write(&mut self, arrived: Arrived) -> bool {
         let skips_lock = planted!(self, skip_edge_lock);
-        let not_locked = if skips_lock { Err(arrived) } else { self.writes.locks.wait_behind(arrived) };
+        let edges = self.edges_to_merge(&arrived.request);
+        let is_to_lock = !edges.is_empty();
+        let not_locked = if skips_lock { Err(arrived) } else { self.writes.locks.wait_behind(arrived, is_to_lock) };
         let Err(Arrived { turn, id, request }) = not_locked else { return true };
-        let edges = self.edges_to_merge(&request);
         if edges.is_empty() {
             self.accept(id, request, &[]);
+            self.writes.leave(turn);
             return true;
         }
         let is_zero = matches!(request, Request::Zero { .. });
@@ -487,7 +510,11 @@ impl Volume {
             });
         }
         let blocks: SmallVec<[BlockIndex; 2]> = task_edges.iter().map(|edge| edge.block).collect();
+        if !skips_lock {
+            self.writes.locks.lock(turn, &request);
+        }
         let task = self.writes.begin_task(Task {
+            turn,
             id,
             since: self.now,
             request,
@@ -613,7 +640,9 @@ impl Volume {
     /// What no lock keeps out any more is admitted anew: room was granted before, and others may have used it since.
     fn retry_freed(&mut self, mut freed: Vec<Arrived>) {
         if self.tier.has_failed() || self.phase != Phase::Serving && self.phase != Phase::Stopping {
-            freed.extend(self.writes.locks.take_back(|_| true));
+            let (locked, _) = self.writes.locks.take_back(|_| true);
+            freed.iter().for_each(|arrived| self.writes.leave(arrived.turn));
+            freed.extend(locked);
             freed.sort_unstable_by_key(|arrived| arrived.turn);
             self.refuse_arrived(freed, RequestError::Io);
         } else {

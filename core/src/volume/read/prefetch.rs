@@ -59,8 +59,8 @@ impl Prefetches {
     }
 
     /// Nobody waits for these any more.
-    pub(super) fn forget(&mut self, ids: &[RequestId]) {
-        self.take_ids(|prefetch| prefetch.id.is_some_and(|id| ids.contains(&id)));
+    pub(super) fn forget(&mut self, ids: &RequestIds) {
+        self.take_ids(|prefetch| prefetch.id.is_some_and(|id| ids.contains(id)));
     }
 
     /// Takes the requests of some of them: what is under way goes on, and nothing is begun any more.
