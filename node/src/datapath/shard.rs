@@ -49,6 +49,9 @@ use tokio::sync::oneshot;
 
 /// Turns of the cluster's part in one round: an acknowledgement of a peer answers a client within the round.
 const DRIVER_TURNS_MAX: usize = 8;
+/// Times that a volume decides anew in one turn because something was done at once: a chain of writes to one block, thousands long,
+/// leaves the others their turns.
+const DONE_AT_ONCE_MAX: usize = 64;
 const LINKS_ARE_HERE: &str = "a cluster's volume is where its links are";
 
 /// What a shard says of its I/O when it starts.
@@ -340,7 +343,7 @@ impl Shard {
         }
     }
 
-    /// Lets each touched volume decide, and carries out what it decided, until nothing is left to do at once.
+    /// Lets each touched volume decide, and carries out what it decided, until nothing is left to do at once or it has had its turn.
     fn work_touched(&mut self) {
         if self.touched.is_empty() {
             return;
@@ -355,7 +358,7 @@ impl Shard {
             for event in self.events.drain(..) {
                 slot.on_event(event, now);
             }
-            loop {
+            for turn in 1.. {
                 slot.volume.settle(now);
                 let mut done_at_once = false;
                 while let Some(effect) = slot.volume.poll_effect() {
@@ -378,6 +381,11 @@ impl Shard {
                 }
                 // What was done at once may let core decide more; it sees the whole batch of it.
                 if !done_at_once {
+                    break;
+                }
+                if turn == DONE_AT_ONCE_MAX {
+                    slot.touched = true;
+                    self.touched.push(key);
                     break;
                 }
             }
@@ -499,7 +507,9 @@ impl Shard {
     fn take_cluster_mail(&mut self, mail: ToDriver, now: Instant) {
         // It may end the sessions of a volume's clients. What the volume has decided goes before that: an answer on
         // its way out would reach nobody, and a client whose write is in the log cannot be moved without it.
-        self.work_touched();
+        while !self.touched.is_empty() {
+            self.work_touched();
+        }
         self.with_driver(now, |driver, desks| driver.take_mail(desks, mail));
         self.poll_driver(now);
     }
