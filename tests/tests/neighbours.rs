@@ -149,6 +149,8 @@ fn loads(largest: u64) -> Vec<Load> {
     let again_in_pieces = scattered().flat_map(|offset| request(WRITE, 0, offset, BLOCK));
     let trimmed_in_pieces = again_in_pieces.chain(request(TRIM, 0, 0, SIZE)).collect();
     let unaligned = (0..1024).flat_map(|number| request(WRITE, 0, number * 9973 + 1, 700)).collect();
+    let one_block = (0..1024).flat_map(|_| request(WRITE, 0, 1, 700)).collect();
+    let almost_all = (0..1024).flat_map(|number| request(ZEROES, 0, 1 + number % 2, SIZE - 700)).collect();
     let half_a_payload = request(WRITE, 0, 0, largest)[..largest as usize / 2].to_vec();
     vec![
         Load::new("READ, 512 bytes", many(READ, 0, 512)),
@@ -157,6 +159,8 @@ fn loads(largest: u64) -> Vec<Load> {
         Load::new("WRITE, 4 KiB", many(WRITE, 0, BLOCK)),
         Load::new("WRITE, 4 KiB, FUA", many(WRITE, FLAG_FUA, BLOCK)),
         Load::new("WRITE, parts of sectors", unaligned),
+        Load::new("WRITE, parts of one sector", one_block).from(2),
+        Load::new("WRITE_ZEROES, all but the ends", almost_all).from(2),
         Load::new("WRITE, largest", many(WRITE, 0, largest)),
         Load::new("WRITE, largest, FUA", many(WRITE, FLAG_FUA, largest)),
         Load::new("FLUSH", many(FLUSH, 0, 0)),

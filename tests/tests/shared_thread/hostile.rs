@@ -20,12 +20,13 @@ const LARGEST: u64 = 32 << 20;
 const HALF_DONE: usize = 8;
 
 /// Requests that come in a burst: name, command, flags and length.
-const BURSTS: [(&str, u16, u16, u64); 22] = [
+const BURSTS: [(&str, u16, u16, u64); 25] = [
     ("READ, 512 bytes", READ, 0, 512),
     ("READ, largest", READ, 0, LARGEST),
     ("WRITE, 4 KiB", WRITE, 0, BLOCK),
     ("WRITE, 4 KiB, FUA", WRITE, FLAG_FUA, BLOCK),
     ("WRITE, parts of sectors", WRITE, 0, 700),
+    ("WRITE, parts of sectors of one block", WRITE, 0, 701),
     ("WRITE, largest", WRITE, 0, LARGEST),
     ("WRITE, largest, FUA", WRITE, FLAG_FUA, LARGEST),
     ("FLUSH", FLUSH, 0, 0),
@@ -34,6 +35,8 @@ const BURSTS: [(&str, u16, u16, u64); 22] = [
     ("TRIM, all, FUA", TRIM, FLAG_FUA, SIZE),
     ("WRITE_ZEROES, all", ZEROES, 0, SIZE),
     ("WRITE_ZEROES, all, FUA", ZEROES, FLAG_FUA, SIZE),
+    ("WRITE_ZEROES, parts of sectors of one block", ZEROES, 0, 701),
+    ("WRITE_ZEROES, all but parts of sectors", ZEROES, 0, SIZE - 700),
     ("WRITE_ZEROES, NO_HOLE", ZEROES, FLAG_NO_HOLE, flood::WRITTEN),
     ("WRITE_ZEROES, NO_HOLE, FUA", ZEROES, FLAG_NO_HOLE | FLAG_FUA, flood::WRITTEN),
     ("WRITE_ZEROES, FAST_ZERO", ZEROES, FAST_ZERO, SIZE),
@@ -134,6 +137,8 @@ impl Worker {
         let (_, command, flags, length) = BURSTS[burst % BURSTS.len()];
         match length {
             700 => (0..1024).flat_map(|number| request(command, flags, number * 9973 + 1, length)).collect(),
+            701 => (0..1024).flat_map(|_| request(command, flags, 1, length)).collect(),
+            almost if almost == SIZE - 700 => (0..1024).flat_map(|_| request(command, flags, 1, almost)).collect(),
             beyond if beyond > SIZE => (0..1024).flat_map(|_| request(command, flags, 0, beyond)).collect(),
             _ => many(command, flags, length),
         }
@@ -166,7 +171,7 @@ impl Worker {
     }
 
     fn never_taken(&mut self) -> io::Result<()> {
-        let burst = [1, 18, 0][self.rng.below(3) as usize];
+        let burst = [1, 21, 0][self.rng.below(3) as usize];
         let (stream, bytes) = (self.connect()?, self.bytes_of(burst));
         let mut sender = stream.try_clone()?;
         let sending = std::thread::spawn(move || while sender.write_all(&bytes).is_ok() {});
