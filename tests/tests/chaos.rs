@@ -861,27 +861,39 @@ const BROKEN: [&str; 7] = [
     UNHELD,
 ];
 
+/// Lives of a planted fault.
+const PLANTED_LIVES: u64 = 3;
+
 /// The script fails on a daemon with one rule left out, in a round that meets it. Some rounds, because a client must have asked for
 /// something in the middle of it. A life that ends in any other way proves nothing.
+///
+/// In the gate one life is enough. In a soak each is to end so: what is found by luck is not found on a machine that is busy.
 fn caught(name: &'static str, faults: &'static [Fault]) {
     if !can_make_hosts() {
         return;
     }
-    let lives_max = rounds(3, 10);
     let first = asked("FOREBAY_CHAOS_SEED").unwrap_or(100);
     let plant = Planted { name, faults };
-    for seed in first..first + lives_max {
+    let mut lives_caught = 0;
+    for seed in first..first + PLANTED_LIVES {
         let (totals, lived) = live_on(seed, ROUNDS_OF_A_LIFE, 1, Some(plant));
         let rounds = totals.rounds;
         match lived {
             Err(why) if BROKEN.iter().any(|words| why.contains(words)) => {
-                return println!("{name}, seed {seed}, caught after {rounds} rounds: {why}");
+                println!("{name}, seed {seed}, caught after {rounds} rounds: {why}");
+                lives_caught += 1;
+                if !soak() {
+                    return;
+                }
             }
             Err(why) => println!("{name}, seed {seed}, ended after {rounds} rounds, which proves nothing: {why}"),
             Ok(()) => println!("{name}, seed {seed}: not noticed in {rounds} rounds"),
         }
     }
-    panic!("{name}: in {lives_max} lives never found by one of {BROKEN:?}: the script is blind to it");
+    assert!(
+        lives_caught == PLANTED_LIVES,
+        "{name}: in {lives_caught} of {PLANTED_LIVES} lives found by one of {BROKEN:?}: the script is blind to it"
+    );
 }
 
 /// The owner is cut off, for less time than it takes to drop a member, and dies with what it has answered meanwhile.
