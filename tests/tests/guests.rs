@@ -95,7 +95,6 @@ fn a_machine_whose_root_lies_on_a_volume_outlives_two_kills_of_the_daemon_under_
         .lines()
         .find_map(|line| line.split_once("longest pause ")?.1.strip_suffix(" s")?.trim().parse::<u64>().ok());
     assert!(pause.is_some_and(|seconds| seconds >= 1), "the kills were no pause: {text}");
-    assert!(console.written() > 10, "{text}");
     println!("{}", text.lines().find(|line| line.contains("longest pause")).unwrap_or_default());
     // Drained, the image by itself is a clean file system.
     daemon.stop(MINUTE);
