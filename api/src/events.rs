@@ -40,6 +40,8 @@ pub enum EventKind {
     TierFailed,
     /// What was acknowledged stays in the tier.
     BackingFailing,
+    /// Nothing is destaged before former owners are fenced.
+    BackingAwaitsFence,
     /// It takes writes again.
     BackingReady,
     /// The backing stays unchanged.

@@ -125,6 +125,8 @@ words! {
         AwaitingLock = "awaiting-lock",
         /// What a journal holds is being brought into it.
         ReplayingJournal = "replaying-journal",
+        /// Former owners may still write to it, as many as can be named: nothing more is written before they are fenced.
+        AwaitingFence = "awaiting-fence",
         /// It is read and written.
         Ready = "ready",
         /// It is complete and stays unchanged, for whoever copies it.

@@ -347,8 +347,12 @@ fn destage_text(v: &VolumeReport) -> String {
 /// Time to drain, if it is known, and its limit, if there is one.
 fn drain_text(v: &VolumeReport) -> String {
     let left = match v.dirty.drain_s {
-        // The speed of a backing that answers nothing is a thing of the past.
-        Some(_) if v.dirty.bytes > 0 && v.backing.state == BackingState::Failing => "time left not known".to_owned(),
+        // The speed of a backing that takes nothing is a thing of the past.
+        Some(_)
+            if v.dirty.bytes > 0 && matches!(v.backing.state, BackingState::Failing | BackingState::AwaitingFence) =>
+        {
+            "time left not known".to_owned()
+        }
         Some(left) => format!("{} left at {}/s", show_seconds(left), show_size(v.dirty.destage_bytes_per_s)),
         None => "time left not yet known".to_owned(),
     };

@@ -33,6 +33,9 @@ pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
     if v.backing.state == BackingState::AwaitingLock {
         add("awaiting-lock", "I/O of an earlier process to the backing is awaited; nothing is destaged".to_owned());
     }
+    if v.backing.state == BackingState::AwaitingFence {
+        add("awaiting-fence", v.backing.error.clone().unwrap_or_default());
+    }
     if let Some(displaced) = &v.backing.displaced {
         add("image-displaced", displaced.clone());
     }
@@ -154,6 +157,16 @@ impl LastReported {
         LastReported { report: report.clone(), throttled_at: None, throttled }
     }
 
+    /// The first look, and what it finds wrong with the backing: whoever was told before, was told by another process.
+    pub fn first(report: &VolumeReport) -> (LastReported, Vec<Happened>) {
+        let mut well = report.clone();
+        (well.backing.state, well.backing.displaced) = (BackingState::Ready, None);
+        let mut events = Vec::new();
+        backing(&well, report, &mut events);
+        events.retain(|event| event.severity == Severity::Error);
+        (LastReported::new(report), events.into_iter().map(|event| event.of(&report.name)).collect())
+    }
+
     /// The volume's name at the last look.
     pub fn name(&self) -> &str {
         &self.report.name
@@ -256,6 +269,10 @@ fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
                 let text = format!("the backing fails: {why}; what was acknowledged stays in the tier");
                 events.push(Happened::new(EventKind::BackingFailing, Severity::Error, text).with("error", why));
             }
+            BackingState::AwaitingFence => {
+                let text = is.backing.error.as_deref().unwrap_or_default();
+                events.push(Happened::new(EventKind::BackingAwaitsFence, Severity::Error, text));
+            }
             BackingState::Ready if *before == BackingState::Held => {
                 events.push(Happened::new(EventKind::HoldEnded, Severity::Info, "the backing is written to again"));
             }
@@ -341,7 +358,8 @@ mod tests {
     #[test]
     fn each_change_has_its_event_and_each_trouble_its_code() {
         type Turn = fn(&mut VolumeReport);
-        let turns: [(Turn, &str, Option<&str>); 7] = [
+        let turns: [(Turn, &str, Option<&str>); 8] = [
+            (|v| v.backing.state = BackingState::AwaitingFence, "backing-awaits-fence", Some("awaiting-fence")),
             (|v| v.backing.state = BackingState::Failing, "backing-failing", Some("backing-failing")),
             (|v| v.backing.state = BackingState::Held, "hold-begun", None),
             (|v| v.backing.displaced = Some("deleted".into()), "image-displaced", Some("image-displaced")),
@@ -377,6 +395,25 @@ mod tests {
         let mut held = well();
         held.backing.state = "held".into();
         assert_eq!(kinds(&held, &well()), ["hold-ended"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_backing_at_the_first_look_is_told() {
+        type Turn = fn(&mut VolumeReport);
+        let turns: [(Turn, &[&str]); 6] = [
+            (|_| {}, &[]),
+            (|v| v.backing.state = BackingState::Failing, &["backing-failing"]),
+            (|v| v.backing.state = BackingState::AwaitingFence, &["backing-awaits-fence"]),
+            (|v| v.backing.displaced = Some("deleted".into()), &["image-displaced"]),
+            (|v| v.backing.state = BackingState::Held, &[]),
+            (|v| v.backing.state = BackingState::Closed, &[]),
+        ];
+        for (turn, kinds) in turns {
+            let mut found = well();
+            turn(&mut found);
+            let (_, events) = LastReported::first(&found);
+            assert_eq!(events.into_iter().map(|event| event.kind).collect::<Vec<_>>(), kinds);
+        }
     }
 
     #[test]

@@ -237,6 +237,9 @@ fn of_any_volume() -> Vec<Family> {
         gauge("volume_backing_awaiting_lock", "1 while I/O of an earlier process to the backing is awaited.", |v| {
             f64::from(u8::from(v.backing.state == BackingState::AwaitingLock))
         }),
+        gauge("volume_backing_awaiting_fence", "1 while nothing is destaged before former owners are fenced.", |v| {
+            f64::from(u8::from(v.backing.state == BackingState::AwaitingFence))
+        }),
         gauge(
             "volume_backing_replaying_journal",
             "1 while an earlier life's journal is brought into the image.",

@@ -39,7 +39,7 @@ use forebay_api::config::volume::VolumeSpec;
 use forebay_api::record::Record;
 use forebay_api::status::{NodeReport, VolumeReport};
 use forebay_api::units::show_size;
-use forebay_api::words::VolumePhase;
+use forebay_api::words::{BackingState, VolumePhase};
 use forebay_core::api::Control;
 use forebay_core::stats::Stats;
 use forebay_core::status::Phase;
@@ -163,6 +163,16 @@ enum Left {
     Incomplete(String),
     /// The image was deleted, moved or replaced while it was served.
     Displaced(String),
+}
+
+/// What a stop in order has before it, of all volumes.
+pub struct ToDestage {
+    /// Bytes that are dirty, in all tiers together.
+    pub bytes: u64,
+    /// The longest of their times to drain.
+    pub seconds: f64,
+    /// Volumes of which nothing is destaged before former owners are fenced.
+    pub await_fences: Vec<String>,
 }
 
 /// Volumes that did not stop with a complete image at its path, with the reasons.
@@ -899,11 +909,15 @@ impl Node {
         left
     }
 
-    /// Dirty bytes and seconds to drain of all volumes, for progress at the end.
-    pub async fn left(&self) -> (u64, f64) {
+    /// What a stop in order has before it.
+    pub async fn to_destage(&self) -> ToDestage {
         let reports = self.reports().await;
-        let bytes = reports.iter().map(|r| r.dirty.bytes).sum();
-        (bytes, reports.iter().filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max))
+        let awaits = |report: &&VolumeReport| report.backing.state == BackingState::AwaitingFence;
+        ToDestage {
+            bytes: reports.iter().map(|r| r.dirty.bytes).sum(),
+            seconds: reports.iter().filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max),
+            await_fences: reports.iter().filter(awaits).map(|report| report.name.clone()).collect(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::datapath::directory::Directory;
 use crate::datapath::shard;
 use crate::http::{Bounded, Listed, Listening, Secured, Tokens};
 use crate::log;
-use crate::node::{Node, Page, Shards, Stopped};
+use crate::node::{Node, Page, Shards, Stopped, ToDestage};
 use crate::placement::Placement;
 use crate::seconds::Seconds;
 use crate::telemetry::Telemetry;
@@ -774,10 +774,15 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
             ticks.tick().await;
             loop {
                 ticks.tick().await;
-                let (bytes, seconds) = node.left().await;
-                let about =
-                    if seconds > 0.0 { format!(", about {} left", show_seconds(seconds)) } else { String::new() };
-                log::say_progress(module_path!(), format_args!("{} to destage{about}", show_size(bytes)));
+                let ToDestage { bytes, seconds, await_fences } = node.to_destage().await;
+                let mut text = format!("{} to destage", show_size(bytes));
+                if !await_fences.is_empty() {
+                    let names = await_fences.join(", ");
+                    text += &format!("; nothing of {names} is, before its former owners are fenced");
+                } else if seconds > 0.0 {
+                    text += &format!(", about {} left", show_seconds(seconds));
+                }
+                log::say_progress(module_path!(), format_args!("{text}"));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);
             }
         })

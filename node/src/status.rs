@@ -143,6 +143,10 @@ fn phase_and_problem(phase: Phase) -> (VolumePhase, Option<String>) {
     }
 }
 
+/// Why nothing is destaged after too many take-overs without proof, and what ends that.
+pub const AWAITING_FENCE: &str = "nothing is destaged: as many former owners as can be named may still write to it. Each has to be \
+                                  fenced, or `forebay volume fenced` to be told that it was";
+
 /// What keeps the backing from its work, while something does.
 pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {
     backing_and_error(snapshot).1
@@ -163,6 +167,7 @@ fn state_and_error(state: core::BackingState, damaged: Option<BlockIndex>) -> (B
     match state {
         core::BackingState::AwaitingLock => (BackingState::AwaitingLock, None),
         core::BackingState::ReplayingJournal => (BackingState::ReplayingJournal, None),
+        core::BackingState::AwaitingFence => (BackingState::AwaitingFence, Some(AWAITING_FENCE.to_owned())),
         core::BackingState::Ready => (BackingState::Ready, None),
         core::BackingState::Held => (BackingState::Held, None),
         core::BackingState::Failing(IoError::Checksum) => (BackingState::Failing, Some(damage_words(damaged))),

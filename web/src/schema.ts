@@ -127,7 +127,7 @@ export type Volume = {
   backing: {
     spec: string;
     access: string;
-    state: "awaiting-lock" | "replaying-journal" | "ready" | "held" | "failing" | "closed";
+    state: "awaiting-lock" | "replaying-journal" | "awaiting-fence" | "ready" | "held" | "failing" | "closed";
     /** time until a hold ends by itself, while the state is held */
     hold_left_s?: number;
     error?: string;
@@ -460,7 +460,7 @@ export type Fleet = {
 export type Degraded = {
   volume?: string;
   node?: string;
-  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, image-displaced, writes-wait, too-few-copies, unfenced, link-down, channels-down, history-failing, close-hangs, identity-ends, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
+  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, awaiting-fence, image-displaced, writes-wait, too-few-copies, unfenced, link-down, channels-down, history-failing, close-hangs, identity-ends, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
   code: string;
   text: string;
   since_s: number;
@@ -489,7 +489,7 @@ export type Event = {
   at: string;
   node: string;
   volume?: string;
-  /** daemon-started, daemon-stopped, volume-created, volume-deleted, volume-resized, phase-changed, policy-changed, destage-changed, tier-changed, tier-failed, backing-failing, backing-ready, hold-begun, hold-ended, image-displaced, image-in-place, throttling-begun, throttling-ended, take-over, hand-over, owner-changed, member-lost, member-joined, link-down, link-up, coordinator-trouble, coordinator-well, history-failing, history-ready, clock-set, doctor-finding, doctor-finding-gone, doctor-failed, board-log */
+  /** daemon-started, daemon-stopped, volume-created, volume-deleted, volume-resized, phase-changed, policy-changed, destage-changed, tier-changed, tier-failed, backing-failing, backing-awaits-fence, backing-ready, hold-begun, hold-ended, image-displaced, image-in-place, throttling-begun, throttling-ended, take-over, hand-over, owner-changed, member-lost, member-joined, link-down, link-up, coordinator-trouble, coordinator-well, history-failing, history-ready, clock-set, doctor-finding, doctor-finding-gone, doctor-failed, board-log */
   kind: string;
   severity: "info" | "warning" | "error";
   text: string;

@@ -17,6 +17,7 @@ export function badge(health: Health, text: string): HTMLElement {
 export function health(volume: Volume): { health: Health; text: string } {
   if (volume.phase === "failed") return { health: "error", text: word("phase", volume.phase) };
   if (volume.backing.state === "failing") return { health: "error", text: t("backing.failing") };
+  if (volume.backing.state === "awaiting-fence") return { health: "error", text: t("backing.awaiting-fence") };
   if (volume.policy.reason === "tier-error") return { health: "error", text: t("reason.tier-error") };
   if (volume.backing.displaced) return { health: "error", text: t("backing.displaced") };
   if (volume.policy.effective !== volume.policy.requested || volume.policy.reason !== "as-requested") {

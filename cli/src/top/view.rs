@@ -224,7 +224,7 @@ fn list(model: &Model, look: Look, room: Option<usize>, lines: &mut Vec<String>)
 fn needs_a_look(volume: &FleetVolume) -> bool {
     let report = &volume.report;
     report.policy.requested != report.policy.effective
-        || report.backing.state == BackingState::Failing
+        || matches!(report.backing.state, BackingState::Failing | BackingState::AwaitingFence)
         || matches!(report.phase, VolumePhase::Failed | VolumePhase::Waiting)
 }
 

@@ -252,6 +252,7 @@ impl Volume {
             (false, _) => BackingState::AwaitingLock,
             (true, Some(error)) => BackingState::Failing(error),
             (true, None) if self.control.is_held() => BackingState::Held,
+            (true, None) if self.awaits_fence() => BackingState::AwaitingFence,
             (true, None) => self.reads.failing(now).map_or(BackingState::Ready, BackingState::FailingReads),
         }
     }

@@ -113,6 +113,11 @@ impl Volume {
         self.replication.standing.mark.pins.len() >= PINS_MAX || self.replication.pins.unlisted
     }
 
+    /// This owner writes nothing to the backing before there is proof about the former ones.
+    pub(super) fn awaits_fence(&self) -> bool {
+        self.role() == Role::Owner && self.has_all_pins() && !self.pins_are_proven()
+    }
+
     /// Pins of a new term: those of former ones, and the window of the last owner that was heard, above the watermark.
     pub(super) fn pins_of_new_term(&mut self, watermark: Lsn, unfenced: &[Term]) -> Vec<Pin> {
         self.replication.pins.unlisted = unfenced.len() >= UNFENCED_MAX;

@@ -4,7 +4,7 @@ use crate::story::{KINDS, taken_over_in_quarantine, two};
 use crate::weather::FAIR;
 use crate::world::*;
 use forebay_core::api::*;
-use forebay_core::status::{Policy, Reason, Unrest};
+use forebay_core::status::{BackingState, Policy, Reason, Unrest};
 use forebay_core::types::*;
 use forebay_core::volume::HELD_MAX;
 
@@ -159,6 +159,30 @@ pub fn nothing_is_written_again_by_an_owner_that_was_told_to_be_quiet() {
         world.backing_hangs = None;
         world.order(1, Order::Resume);
         world.until("pins end", |world| world.reported(1, |report| *report == Report::PinsEnded));
+        world.read_all();
+    }
+}
+
+/// T5, T8: an owner that may open no window of its own says so; whoever ends does not wait for it, and the proof lets everything go on.
+#[test]
+fn an_owner_that_may_not_write_before_a_proof_says_so() {
+    for kind in KINDS {
+        let mut world = two(FAIR, kind);
+        world.backing_hangs = Some(0);
+        assert!(world.write(0, 8));
+        world.until_answered();
+        world.run_ms(100);
+        world.kill(0);
+        world.take_over_from(1, &[1], 5, 5, &[1, 2, 3, 4]);
+        world.until_serving();
+        assert!(world.write(8, 8));
+        world.run_ms(5000);
+        assert_eq!(world.status(1).backing, BackingState::AwaitingFence);
+        assert!(world.backing_rests(1) && world.status(1).dirty_bytes > 0, "{kind:?}: {:?}", world.status(1));
+        world.order(1, Order::Proven);
+        assert_eq!(world.status(1).backing, BackingState::Ready);
+        world.until_answered();
+        world.until_clean();
         world.read_all();
     }
 }

@@ -13,6 +13,7 @@ use crate::coordinator::schema::{Evacuation, NodeEntry};
 use crate::datapath::driver::Shown;
 use crate::failure::FailureKind;
 use crate::log;
+use crate::status::AWAITING_FENCE;
 use forebay_api::cluster::{ClusterNodeReport, EvacuationReport, KeptReport, ReplicaRole};
 use forebay_api::record::VolumeId;
 use forebay_api::units::show_size;
@@ -20,6 +21,7 @@ use forebay_api::words::EvacuationState;
 use forebay_core::api::Control;
 use forebay_core::cluster::{Incarnation, LogState, NodeId, Record};
 use forebay_core::ownership::{Command, CommandError, State};
+use forebay_core::status::BackingState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration as Time, Instant};
@@ -207,12 +209,16 @@ impl Cluster {
             if record.log != LogState::Needed && (answered || stalled) {
                 return None;
             }
-            let dirty = shown.volume.map_or(0, |snapshot| snapshot.status.dirty_bytes);
+            let status = shown.volume.map(|snapshot| snapshot.status);
+            let dirty = status.as_ref().map_or(0, |status| status.dirty_bytes);
+            let awaits_fence = status.is_some_and(|status| status.backing == BackingState::AwaitingFence);
             if dirty < least {
                 (least, moved) = (dirty, Instant::now());
             }
             let why = if stalled {
-                Some(refused.take().unwrap_or_else(|| "it gets no further".to_owned()))
+                Some(refused.take().unwrap_or_else(|| {
+                    if awaits_fence { AWAITING_FENCE.to_owned() } else { "it gets no further".to_owned() }
+                }))
             } else if !matches!(shown.ownership.state, State::Owner) {
                 Some("this node does not serve it".to_owned())
             } else {
