@@ -160,6 +160,7 @@ fn run(input: &Input, reactor: &mut Reactor) {
         size: SIZE - u64::from(input.size_off % 8192),
         flush: input.flush,
         zero: input.zero,
+        one_cache: input.flush,
         align,
         request_bytes_max: most,
         zero_bytes_max: most,

@@ -11,6 +11,7 @@
 
 use crate::arena::Arena;
 use crate::backing::faulty::{DeviceOperation, Fate};
+use crate::backing::nbd::NbdClient;
 use crate::backing::{Backing, Device};
 use crate::buffers::Buffers;
 use crate::clock::now as clock_now;
@@ -250,6 +251,12 @@ impl VolumeIo {
             matches!(kind, Kind::TierWrite { .. } | Kind::TierSync | Kind::TierRead { .. } | Kind::TierScan)
         };
         self.pending.iter().all(|(_, pending)| of_tier(&pending.kind))
+    }
+
+    /// No change that was asked of the backing can still come, when it is closed now; false where the backing alone does not show that.
+    pub fn every_change_is_done(&self) -> bool {
+        let client = self.backing.as_ref().and_then(Backing::nbd);
+        self.journal.is_none() && client.is_some_and(NbdClient::every_change_is_done)
     }
 
     /// Goes on with the backing that was left, or with another opening of the same file, under its lock, and with one of the

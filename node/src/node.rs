@@ -169,7 +169,7 @@ enum Left {
 pub struct ToDestage {
     /// Bytes that are dirty, in all tiers together.
     pub bytes: u64,
-    /// The longest of their times to drain.
+    /// The longest of the times to drain of those that are drained.
     pub seconds: f64,
     /// Volumes of which nothing is destaged before former owners are fenced.
     pub await_fences: Vec<String>,
@@ -915,7 +915,7 @@ impl Node {
         let awaits = |report: &&VolumeReport| report.backing.state == BackingState::AwaitingFence;
         ToDestage {
             bytes: reports.iter().map(|r| r.dirty.bytes).sum(),
-            seconds: reports.iter().filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max),
+            seconds: reports.iter().filter(|r| !awaits(r)).filter_map(|r| r.dirty.drain_s).fold(0.0, f64::max),
             await_fences: reports.iter().filter(awaits).map(|report| report.name.clone()).collect(),
         }
     }

@@ -776,11 +776,12 @@ async fn stop(node: &Arc<Node>, drain: bool, signals: &mut Signals) -> bool {
                 ticks.tick().await;
                 let ToDestage { bytes, seconds, await_fences } = node.to_destage().await;
                 let mut text = format!("{} to destage", show_size(bytes));
+                if seconds > 0.0 {
+                    text += &format!(", about {} left", show_seconds(seconds));
+                }
                 if !await_fences.is_empty() {
                     let names = await_fences.join(", ");
                     text += &format!("; nothing of {names} is, before its former owners are fenced");
-                } else if seconds > 0.0 {
-                    text += &format!(", about {} left", show_seconds(seconds));
                 }
                 log::say_progress(module_path!(), format_args!("{text}"));
                 notify(&[sd_notify::NotifyState::ExtendTimeoutUsec(30_000_000)]);

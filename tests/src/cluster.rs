@@ -268,6 +268,16 @@ impl Cluster {
         self.disk().join("vm1.img")
     }
 
+    /// Where the server of an export listens that any node may have for a backing.
+    pub fn export_socket(&self) -> PathBuf {
+        self.folder.join("export.sock")
+    }
+
+    /// That export. A quiet time would only hide what the pins are for.
+    pub fn export_uri(&self) -> String {
+        format!("nbd+unix:///?socket={}&nbd_quiet=0s", self.export_socket().display())
+    }
+
     /// From its next start on each node names the interfaces of its links, and not their addresses.
     pub fn name_interfaces(&mut self) {
         self.names_interfaces = true;
@@ -307,7 +317,11 @@ impl Cluster {
     fn allowed(&self, node: usize) -> String {
         match self.programs[node] {
             Some(_) => String::new(),
-            None => format!("[backings]\nallow = [\"slow:\", \"{}\"]\n", self.folder.path().display()),
+            None => format!(
+                "[backings]\nallow = [\"slow:\", \"{}\", \"{}\"]\n",
+                self.folder.path().display(),
+                self.export_uri()
+            ),
         }
     }
 

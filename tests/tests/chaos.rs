@@ -174,7 +174,7 @@ impl Nodes {
     fn new(cluster: Cluster, eyes: Eyes, calls: Vec<CallGate>) -> Nodes {
         let spec = VOLUMES.iter().find(|spec| spec.storage == Storage::Export).expect("one of them");
         let image = cluster.folder.sparse(&format!("{}.img", spec.name), SIZE);
-        let (socket, server_socket) = (export_socket(&cluster), cluster.folder.join("server.sock"));
+        let (socket, server_socket) = (cluster.export_socket(), cluster.folder.join("server.sock"));
         let server = Nbdkit::start_at(&server_socket, ["file", image.to_str().expect("a plain path")]);
         let way = LateWay::begin(&socket, &server_socket);
         let (stopped, held_back) = ([false; NAMES.len()], [None; NAMES.len()]);
@@ -283,8 +283,7 @@ impl Nodes {
     fn create(&self, node: usize, spec: &VolumeSpec) -> Result<(), String> {
         let place = match spec.storage {
             Storage::File => self.image(spec).display().to_string(),
-            // A quiet time would only hide what the pins are for.
-            Storage::Export => format!("nbd+unix:///?socket={}&nbd_quiet=0s", export_socket(&self.cluster).display()),
+            Storage::Export => self.cluster.export_uri(),
         };
         let body = json!({
             "name": spec.name,
@@ -309,10 +308,6 @@ fn tier_of(nodes: &Nodes, node: usize, spec: &VolumeSpec) -> Option<String> {
 
 fn backup_of(cluster: &Cluster) -> PathBuf {
     cluster.folder.join("etcd.backup")
-}
-
-fn export_socket(cluster: &Cluster) -> PathBuf {
-    cluster.folder.join("export.sock")
 }
 
 /// A cluster with its clients.

@@ -120,6 +120,9 @@ fn a_writer_of_etcd_opens_nothing_ends_nothing_and_commands_nobody() {
     {
         put(&cluster, key, &"x".repeat(100_000));
     }
+    for key in ["ended/alpha", "seal/ended/alpha"] {
+        put(&cluster, key, &"x".repeat(100_000));
+    }
     for kind in ["call", "ask", "answer", "seen", "seal/call", "seal/ask", "seal/answer"] {
         for end in [FORGED, "../x", ""] {
             put(&cluster, &format!("{kind}/alpha/{end}"), "[[[[");

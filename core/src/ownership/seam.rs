@@ -159,6 +159,8 @@ pub enum Proof {
     LockGone,
     /// Its machine has another boot id.
     OtherBoot,
+    /// It says itself that it has given up the term, and that all it asked of the backing has ended.
+    SaidByItself,
     /// The operator says so.
     Operator,
 }

@@ -28,11 +28,12 @@
 pub mod handshake;
 mod silence;
 pub mod uri;
+mod wire;
 
 use crate::buffers::Buffers;
 use crate::operation::OperationKind;
 use crate::reactor::{Interest, Reactor};
-use handshake::{Connected, Export, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC};
+use handshake::{Connected, Export, SIMPLE_REPLY_MAGIC};
 use slab::Slab;
 use socket2::Socket;
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use uri::NbdUri;
+use wire::*;
 
 /// Requests on the wire at one time: more than servers work on at once, few enough to answer in one receive.
 const REQUESTS_MAX: usize = 64;
@@ -60,48 +62,6 @@ const RECONNECT_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A connection that was made anew and is lost sooner is followed by the next one only after as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
-/// How an operation ends that a connection took with it.
-const GONE: i32 = libc::ENODEV;
-
-const REPLY_BYTES: usize = 16;
-const REQUEST_BYTES: usize = 28;
-const READ: u16 = 0;
-const WRITE: u16 = 1;
-const DISCONNECT: u16 = 2;
-const FLUSH: u16 = 3;
-const WRITE_ZEROES: u16 = 6;
-const FLAG_NO_HOLE: u16 = 1 << 1;
-
-fn request(command: u16, flags: u16, cookie: u64, offset: u64, length: u32) -> [u8; REQUEST_BYTES] {
-    let mut bytes = [0; REQUEST_BYTES];
-    bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
-    bytes[4..6].copy_from_slice(&flags.to_be_bytes());
-    bytes[6..8].copy_from_slice(&command.to_be_bytes());
-    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
-    bytes[16..24].copy_from_slice(&offset.to_be_bytes());
-    bytes[24..].copy_from_slice(&length.to_be_bytes());
-    bytes
-}
-
-fn disconnect_request() -> [u8; REQUEST_BYTES] {
-    request(DISCONNECT, 0, 0, 0, 0)
-}
-
-/// The protocol's error numbers are Linux's; what is none of them is EIO.
-fn errno_of(error: u32) -> io::Error {
-    let errno = match error {
-        1 => libc::EPERM,
-        12 => libc::ENOMEM,
-        22 => libc::EINVAL,
-        28 => libc::ENOSPC,
-        75 => libc::EOVERFLOW,
-        95 => libc::EOPNOTSUPP,
-        // The server shuts down: the connection is about to end.
-        108 => GONE,
-        _ => libc::EIO,
-    };
-    io::Error::from_raw_os_error(errno)
-}
 
 /// Whether an operation changes the export.
 fn changes(kind: OperationKind) -> bool {
@@ -207,6 +167,9 @@ pub struct NbdClient {
     gate: Gate,
     /// Changes by an earlier connection may be under way still, and no later one has been there for `nbd_quiet`.
     late: bool,
+    /// A change or a sync of this client has failed, or a connection was lost with changes that no sync had covered, ever: whoever stands
+    /// behind the server may do them later.
+    doubtful_changes: bool,
     /// Since when the present or last connection is there, where it was made anew.
     connected_at: Option<Instant>,
     /// When the other host is looked at, while requests are under way.
@@ -249,6 +212,7 @@ impl NbdClient {
             generation: 0,
             gate: if export.flush { Gate::Flush } else { Gate::Open },
             late: false,
+            doubtful_changes: false,
             connected_at: None,
             look_at: None,
             ops: Slab::new(),
@@ -282,6 +246,13 @@ impl NbdClient {
     /// connection is lost before, the next one waits as well.
     pub fn expect_late_changes(&mut self) {
         self.late = true;
+    }
+
+    /// Every change that this client has ever asked for is done, and none is asked for now: nothing of it can come late. A server that keeps
+    /// a cache for each connection has it done by a sync.
+    pub fn every_change_is_done(&self) -> bool {
+        let done = if self.export.one_cache { self.changes_answered } else { self.changes_synced };
+        !self.doubtful_changes && done == self.changes_asked && !self.ops.iter().any(|(_, op)| changes(op.kind))
     }
 
     /// Whether there is a connection.
@@ -664,6 +635,7 @@ impl NbdClient {
         if changes(op.kind) {
             self.changes_answered += 1;
         }
+        self.doubtful_changes |= failed.is_some() && !matches!(op.kind, OperationKind::Read { .. });
         op.outstanding -= 1;
         if op.failed.is_none() && failed.is_some() {
             op.failed = failed;
@@ -690,6 +662,7 @@ impl NbdClient {
             self.gate = Gate::Open;
             return;
         };
+        self.doubtful_changes = true;
         // Told to those who wait for it; the next change tries again.
         self.gate = Gate::Flush;
         for id in std::mem::take(&mut self.changes) {
@@ -730,6 +703,8 @@ impl NbdClient {
         if self.changes_answered < self.changes_asked {
             self.late = true;
         }
+        // It may be another server that answers next, and this one writes out later what it has in its cache.
+        self.doubtful_changes |= self.changes_asked > self.changes_synced;
         self.unsynced_lost |= self.changes_asked > self.changes_synced;
         (self.changes_asked, self.changes_answered, self.changes_synced) = (0, 0, 0);
         self.generation = self.generation.wrapping_add(1);

@@ -43,6 +43,7 @@ in_both_modes! {
     late_writes_of_a_lost_connection_are_waited_for
     the_quiet_time_begins_when_the_server_is_there_again
     the_quiet_time_of_an_opening_begins_again_with_another_connection
+    what_may_still_come_late_is_known
     a_server_that_hangs_up_at_once_is_left_alone_for_a_while
     the_first_command_that_changes_something_is_a_flush
     a_slow_and_a_faulty_wrapper_stand_in_front

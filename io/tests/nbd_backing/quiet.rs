@@ -150,3 +150,77 @@ pub fn a_server_that_hangs_up_at_once_is_left_alone_for_a_while(mode: ModeChoice
     let op = rig.read(3, &[5]);
     assert_eq!(rig.all()[&op], Outcome::Ok);
 }
+
+/// A server that takes note of each write, and is as slow or as broken as a file says.
+fn marking(folder: &Path, one_cache: bool) -> Server {
+    let (came, slow, broken) = (folder.join("came"), folder.join("slow"), folder.join("broken"));
+    let flush = format!("flush=if [ -e {} ]; then echo EIO >&2; exit 1; fi", folder.join("unflushed").display());
+    let write = format!(
+        "pwrite=cat >/dev/null; touch {}; if [ -e {} ]; then sleep 30; fi; if [ -e {} ]; then echo EIO >&2; exit 1; fi",
+        came.display(),
+        slow.display(),
+        broken.display()
+    );
+    let multi_conn = if one_cache { "can_multi_conn=exit 0" } else { "can_multi_conn=exit 3" };
+    let plugin = ["eval", "get_size=echo 33554432", "pread=head -c $3 /dev/zero", &write, multi_conn];
+    let abilities = ["can_write=exit 0", "can_flush=exit 0", &flush, "thread_model=echo parallel"];
+    Server::nbdkit(folder, &[&plugin[..], &abilities].concat())
+}
+
+/// Proves what an owner's own word stands on: nothing that it has asked for is done later.
+pub fn what_may_still_come_late_is_known(mode: ModeChoice) {
+    for one_cache in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = marking(folder.path(), one_cache);
+        let proxy = Proxy::new(folder.path(), &server.socket, 1 << 16);
+        let mut rig = Rig::new(mode, &format!("{}&nbd_quiet=0s", proxy.uri()));
+        assert!(rig.io.every_change_is_done(), "nothing was asked for");
+        let op = rig.write(3, &[0]);
+        assert!(!rig.io.every_change_is_done());
+        assert_eq!(rig.all()[&op], Outcome::Ok);
+        assert_eq!(rig.io.every_change_is_done(), one_cache, "a cache of its own is written out later");
+        assert_eq!(rig.sync(), Outcome::Ok);
+        assert!(rig.io.every_change_is_done());
+
+        // A connection that takes nothing with it, and one that takes a write.
+        let reads_anew = |rig: &mut Rig| {
+            proxy.cut();
+            let read = rig.read(9, &[2]);
+            assert_eq!(rig.all().remove(&read), Some(Outcome::Ok));
+        };
+        reads_anew(&mut rig);
+        assert!(rig.io.every_change_is_done());
+        std::fs::remove_file(folder.path().join("came")).unwrap();
+        std::fs::write(folder.path().join("slow"), b"").unwrap();
+        let op = rig.write(3, &[0]);
+        while !folder.path().join("came").exists() {
+            assert_eq!(rig.turn(StdDuration::from_millis(10)), []);
+        }
+        proxy.cut();
+        assert_eq!(rig.all()[&op], GONE);
+        std::fs::remove_file(folder.path().join("slow")).unwrap();
+        rig.until_connected();
+        let op = rig.write(3, &[0]);
+        assert_eq!(rig.all()[&op], Outcome::Ok);
+        assert_eq!(rig.sync(), Outcome::Ok);
+        assert!(!rig.io.every_change_is_done(), "what the connection took may come");
+    }
+    // What stands behind a server may do later what that says has failed, of a write or of a flush.
+    for broken in ["broken", "unflushed"] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = marking(folder.path(), true);
+        let mut rig = Rig::new(mode, &server.uri());
+        let op = rig.write(3, &[0]);
+        assert_eq!(rig.all()[&op], Outcome::Ok);
+        assert!(rig.io.every_change_is_done());
+        std::fs::write(folder.path().join(broken), b"").unwrap();
+        let op = rig.write(3, &[0]);
+        let ends = [rig.all().remove(&op).expect("it has ended"), rig.sync()];
+        assert!(ends.contains(&Outcome::Failed(IoError::Failed)), "{broken}");
+        std::fs::remove_file(folder.path().join(broken)).unwrap();
+        let op = rig.write(3, &[0]);
+        assert_eq!(rig.all()[&op], Outcome::Ok);
+        assert_eq!(rig.sync(), Outcome::Ok);
+        assert!(!rig.io.every_change_is_done(), "the first of the two may come: {broken}");
+    }
+}

@@ -22,7 +22,8 @@ use crate::coordinator::schema::{Call, Definition, Evacuation, Load, NodeEntry, 
 use crate::coordinator::{Coordinator, Hint, schema};
 use crate::datapath::acceptor::AcceptorHandle;
 use crate::datapath::directory::Directory;
-use crate::datapath::driver::{Asked, OpenedBacking, PeerNode, ToDriver};
+use crate::datapath::driver::opening::{OpenedBacking, OpeningEnd};
+use crate::datapath::driver::{Asked, PeerNode, ToDriver};
 use crate::datapath::mailbox::{ShardHandle, ToShard, VolumeKey, await_closed};
 use crate::facts::VolumeFacts;
 use crate::log;
@@ -47,7 +48,7 @@ use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration as Time;
 use tokio::sync::{mpsc, oneshot};
@@ -137,6 +138,8 @@ pub struct Cluster {
     pub(super) revocations: Arc<super::revocations::Revocations>,
     /// When fences were last proven from here.
     pub(super) proofs: Proofs,
+    /// Terms of former owners that have ended, as they say themselves.
+    pub(super) ended: super::ended_terms::Ended,
     /// Proof that is looked for, by volume.
     pub(super) searches: Mutex<BTreeMap<VolumeId, Arc<Search>>>,
     /// What the coordinator must have of this node.
@@ -408,13 +411,16 @@ impl Cluster {
         match tried {
             Ok(Tried::Open(backing, unfenced)) => {
                 self.set_policy(key, definition);
-                let ended = Arc::new(AtomicBool::new(false));
+                let end = Arc::new(OpeningEnd::default());
                 if let Some(marker) = ImageMarker::of(&backing) {
-                    tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, ended.clone()));
+                    tokio::spawn(self.clone().keep_marker(definition.clone(), term, marker, end.clone()));
                 }
-                self.begin_fencing(definition, backing.share(), term, unfenced, ended.clone());
-                self.watch_own_lock(definition, &backing, term, &ended);
-                Ok((backing, ended))
+                if backing.nbd().is_some() {
+                    tokio::spawn(self.clone().say_when_ended(definition.volume, term, end.clone()));
+                }
+                self.begin_fencing(definition, backing.share(), term, unfenced, end.clone());
+                self.watch_own_lock(definition, &backing, term, &end);
+                Ok((backing, end))
             }
             Ok(Tried::NotOwner) => Err(BackingAnswer::NotOwner),
             Err(_) => Err(BackingAnswer::Failed),
@@ -446,13 +452,13 @@ impl Cluster {
         mut definition: Definition,
         term: Term,
         marker: ImageMarker,
-        ended: Arc<AtomicBool>,
+        end: Arc<OpeningEnd>,
     ) {
         let (marker, volume) = (Arc::new(marker), definition.volume);
         let (mut written, mut told) = (None, None);
         loop {
             tokio::time::sleep(MARKER_PERIOD).await;
-            let is_over = ended.load(Ordering::Acquire);
+            let is_over = end.has_ended();
             // A volume that was deleted has none any more.
             definition = self.definition(volume).unwrap_or(definition);
             let clean = match is_over {

@@ -216,9 +216,10 @@ impl Cluster {
                 (least, moved) = (dirty, Instant::now());
             }
             let why = if stalled {
-                Some(refused.take().unwrap_or_else(|| {
-                    if awaits_fence { AWAITING_FENCE.to_owned() } else { "it gets no further".to_owned() }
-                }))
+                Some(match awaits_fence {
+                    true => AWAITING_FENCE.to_owned(),
+                    false => refused.take().unwrap_or_else(|| "it gets no further".to_owned()),
+                })
             } else if !matches!(shown.ownership.state, State::Owner) {
                 Some("this node does not serve it".to_owned())
             } else {

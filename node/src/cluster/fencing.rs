@@ -15,6 +15,7 @@ use super::status::name_of;
 use super::watchdog::NotReset;
 use crate::coordinator::schema::{Definition, NodeEntry, StoredRecord};
 use crate::datapath::driver::Shown;
+use crate::datapath::driver::opening::OpeningEnd;
 use crate::log;
 use crate::names;
 use anyhow::{Context, Result, bail};
@@ -31,7 +32,6 @@ use forebay_io::backing::{BackingSpec, OwnerLock, TermLock};
 use forebay_io::fence::{Expelled, ReservableDevice, ReservationError, ReservationKey};
 use forebay_io::{Backing, LockAttempt};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,10 @@ const LOCK_LOOK: Duration = Duration::from_millis(50);
 const STRANGERS_LOOK: Duration = Duration::from_secs(1);
 /// Evidence has so long before a machine is switched off: the lock of a killed process is gone by then.
 const EVIDENCE_WAIT: Duration = Duration::from_secs(5);
+/// Between two looks whether a former owner says itself that it has ended, while evidence has its time ...
+const HEARING_MIN: Duration = Duration::from_secs(1);
+/// ... and twice as long after each further one, up to this.
+const HEARING_MAX: Duration = Duration::from_secs(10);
 /// After the first attempt that failed; twice as long after each further one ...
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 /// ... up to this.
@@ -65,6 +69,7 @@ impl Fence {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum By {
     Lock,
+    Itself,
     Reservation,
     Watchdog,
     Power,
@@ -104,16 +109,16 @@ enum StrangersSeen {
 pub struct Search {
     volume: VolumeId,
     begun: Instant,
-    /// The opening has ended.
-    ended: Arc<AtomicBool>,
+    /// Of the opening that it is for.
+    end: Arc<OpeningEnd>,
     formers: Mutex<Vec<Looked>>,
 }
 
 impl Search {
-    fn new(volume: VolumeId, unfenced: Vec<Unfenced>, ended: Arc<AtomicBool>) -> Search {
+    fn new(volume: VolumeId, unfenced: Vec<Unfenced>, end: Arc<OpeningEnd>) -> Search {
         let looked = |former| Looked { former, proven: false, words: BTreeMap::new() };
         let formers = Mutex::new(unfenced.into_iter().map(looked).collect());
-        Search { volume, begun: Instant::now(), ended, formers }
+        Search { volume, begun: Instant::now(), end, formers }
     }
 
     /// Since a moment in which the own take-over was known to be recorded.
@@ -126,7 +131,7 @@ impl Search {
     }
 
     fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.end.has_ended()
     }
 
     fn terms(&self) -> Vec<Term> {
@@ -181,10 +186,10 @@ impl Cluster {
         shared: Option<Backing>,
         own: Term,
         unfenced: Vec<Unfenced>,
-        ended: Arc<AtomicBool>,
+        end: Arc<OpeningEnd>,
     ) {
         let volume = definition.volume;
-        let search = Arc::new(Search::new(volume, unfenced, ended));
+        let search = Arc::new(Search::new(volume, unfenced, end));
         self.searches.lock().expect("nobody panics while holding it").insert(volume, search.clone());
         if search.open().is_empty() {
             return;
@@ -192,11 +197,16 @@ impl Cluster {
         // The device that is open, and not what its path leads to later; by an opening of its own, which keeps no lock.
         let file = shared.as_ref().filter(|_| definition.reserves).and_then(Backing::file);
         let device = file.map(|file| Arc::new(ReservableDevice::of(file)));
+        // Where locks say something, they say this as well.
+        let by_itself = shared.is_none();
         // What lies in a page cache may be written much later than it was taken.
         let past_cache = shared.as_ref().is_none_or(Backing::is_past_cache);
         if let Some(backing) = shared {
             let (cluster, search) = (self.clone(), search.clone());
             std::thread::spawn(move || cluster.watch_locks(&search, backing, own));
+        }
+        if by_itself {
+            tokio::spawn(self.clone().hear_formers(search.clone()));
         }
         tokio::spawn(self.clone().use_fences(search, device, past_cache));
     }
@@ -271,6 +281,28 @@ impl Cluster {
             Ok(TermLock::HeldBy(holder)) => Err(format!("its lock is held by {holder}")),
             Ok(TermLock::Unknown) => Err("the backing has no locks".to_owned()),
             Err(error) => Err(format!("its lock cannot be looked at: {error}")),
+        }
+    }
+
+    /// Whether former owners are back and say themselves that they have ended: often while evidence has its time.
+    async fn hear_formers(self: Arc<Cluster>, search: Arc<Search>) {
+        let mut pause = HEARING_MIN;
+        loop {
+            let unproven = self.unproven(&search).await;
+            if unproven.is_empty() {
+                return;
+            }
+            for former in unproven {
+                match self.has_said_ended(search.volume, &former).await {
+                    Some(Ok(())) => self.is_proven(&search, former.term, Proof::SaidByItself),
+                    Some(Err(why)) => search.says(former.term, By::Itself, why),
+                    None => {}
+                }
+            }
+            tokio::time::sleep(pause).await;
+            if search.elapsed() >= EVIDENCE_WAIT {
+                pause = (pause * 2).min(HEARING_MAX);
+            }
         }
     }
 

@@ -135,6 +135,7 @@ impl Cluster {
             nodes_looks: Default::default(),
             loads: Mutex::default(),
             evacuations: Mutex::default(),
+            ended: super::ended_terms::Ended::default(),
             migrations: Mutex::default(),
             calls_taken: Default::default(),
             nonces: Default::default(),

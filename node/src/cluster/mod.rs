@@ -21,6 +21,7 @@ mod clients;
 pub mod commands;
 pub mod control;
 pub mod deletion;
+mod ended_terms;
 mod evacuation;
 pub mod fencing;
 mod health;

@@ -8,6 +8,7 @@
 
 use super::control::Cluster;
 use crate::coordinator::schema::Definition;
+use crate::datapath::driver::opening::OpeningEnd;
 use crate::log;
 use forebay_api::record::VolumeId;
 use forebay_core::ownership::{Event, State};
@@ -17,7 +18,6 @@ use forebay_io::backing::lock_look::{LockLook, Looked};
 use forebay_io::fence::ReservationKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -39,12 +39,12 @@ impl Cluster {
         definition: &Definition,
         backing: &Backing,
         term: Term,
-        ended: &Arc<AtomicBool>,
+        end: &Arc<OpeningEnd>,
     ) {
         let key = definition.reserves.then(|| ReservationKey::of_node(self.place.node));
         match backing.lock_look(key) {
             Ok(Some(look)) => {
-                tokio::spawn(self.clone().look_after_lock(definition.clone(), look, term, ended.clone()));
+                tokio::spawn(self.clone().look_after_lock(definition.clone(), look, term, end.clone()));
             }
             Ok(None) => {}
             Err(error) => log::say!(
@@ -60,7 +60,7 @@ impl Cluster {
         definition: Definition,
         look: LockLook,
         term: Term,
-        ended: Arc<AtomicBool>,
+        end: Arc<OpeningEnd>,
     ) {
         let (look, name) = (Arc::new(look), &definition.name);
         let mut told = None;
@@ -72,7 +72,7 @@ impl Cluster {
         };
         loop {
             tokio::time::sleep(OWN_LOOK).await;
-            if ended.load(Ordering::Acquire) {
+            if end.has_ended() {
                 return;
             }
             let looks = look.clone();

@@ -17,6 +17,8 @@ use std::net::SocketAddr;
 const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Longest spec of a backing: a path, or a URI with an export's name, behind some wrappers.
 const BACKING_BYTES_MAX: usize = 8192;
+/// Most terms that a node says have ended: of the volumes that it can have, as many as end without another proof.
+pub(super) const ENDED_MAX: usize = 8192;
 /// Longest hold of a backing, in seconds: a week.
 const HOLD_S_MAX: u64 = 7 * 24 * 3600;
 /// A machine is not reset sooner by a watchdog: its least timeout, twice, and the patience, which is no shorter.
@@ -85,6 +87,13 @@ fn backing(spec: &str) -> Result<(), String> {
     match path.is_absolute() {
         true => Ok(()),
         false => Err(format!("the backing {} is not absolute", shown(spec))),
+    }
+}
+
+pub(super) fn ended(terms: usize) -> Result<(), String> {
+    match terms > ENDED_MAX {
+        true => Err(format!("it names {terms} terms; no node keeps more than {ENDED_MAX}")),
+        false => Ok(()),
     }
 }
 

@@ -16,6 +16,7 @@
 pub mod answers;
 pub mod clients;
 pub mod commands;
+pub mod ended_terms;
 pub mod etcd;
 mod limits;
 pub mod link_asks;
@@ -918,20 +919,18 @@ impl Coordinator {
     /// Frees a node's name and number, by the operator's word.
     pub async fn forget(&self, entry: &NodeEntry, audit: &Audit) -> Result<Outcome<()>, Error> {
         let name = self.node_key(&entry.name);
-        let transaction = Transaction {
-            compare: vec![equals(name.clone(), entry.encode())],
-            then: vec![
-                Operation::Delete(name),
-                Operation::Delete(self.number_key(entry)),
-                Operation::Delete(self.key(&format!("load/{}", entry.name))),
-                Operation::Delete(self.key(&format!("told/{}", entry.name))),
-                Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
-                // A new machine of this name is not the one that was to be evacuated.
-                Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
-                self.put_audit(audit),
-            ],
-            otherwise: vec![],
-        };
+        let mut then = vec![
+            Operation::Delete(name.clone()),
+            Operation::Delete(self.number_key(entry)),
+            Operation::Delete(self.key(&format!("load/{}", entry.name))),
+            Operation::Delete(self.key(&format!("told/{}", entry.name))),
+            Operation::Delete(self.key(&format!("nonce/{}", entry.name))),
+            // A new machine of this name is not the one that was to be evacuated.
+            Operation::Delete(self.key(&format!("leaving/{}", entry.name))),
+            self.put_audit(audit),
+        ];
+        then.extend(self.end_ended(&entry.name));
+        let transaction = Transaction { compare: vec![equals(name, entry.encode())], then, otherwise: vec![] };
         Ok(match self.ask(transaction).await? {
             Asked::Changed => Outcome::Won,
             Asked::Found(_) => Outcome::Lost(()),

@@ -11,6 +11,7 @@ use forebay_api::config::FlushName;
 use hostile::one_hostile_value_hides_no_other;
 use in_memory::InMemory;
 
+use super::ended_terms::EndedTerms;
 use super::etcd::{Etcd, EtcdConfig};
 use super::link_asks::{Ask, LinkEndSeen};
 use forebay_api::checked::{Code, Line, VolumeName};
@@ -331,10 +332,16 @@ fn requests_and_what_is_told_lie_under_the_keys_that_they_always_had() {
             .await
             .unwrap();
         node.begin_evacuation(&Evacuation { version: VERSION, name: named("a"), at_ms: 5 }).await.unwrap();
+        let ended = EndedTerms::none(named("a")).with(VM1, &[Term(7)], |_| true);
+        assert_eq!(node.say_ended((&ended, &seal)).await.unwrap(), Outcome::Won);
+        assert_eq!(node.ended_terms(&named("a")).await.unwrap(), Some((ended, seal.clone())));
+        let ended_text = format!(r#"{{"version":1,"name":"a","terms":[{{"volume":"{VM1}","term":7}}]}}"#);
         let nonce_text = format!(r#"{{"version":1,"name":"b","nonce":"{text}"}}"#);
         expect(&[
+            ("ended/a".into(), &ended_text),
             ("leaving/a".into(), r#"{"version":1,"name":"a","at_ms":5}"#),
             ("nonce/b".into(), &nonce_text),
+            ("seal/ended/a".into(), seal_text),
             ("told/a".into(), r#"{"version":1,"name":"a","at_ms":5,"volumes":[]}"#),
         ]);
     });

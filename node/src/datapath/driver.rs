@@ -20,6 +20,7 @@ mod asked;
 mod closes;
 mod commanded;
 mod forwarding;
+pub mod opening;
 mod peers;
 
 use crate::addresses::Addresses;
@@ -44,11 +45,11 @@ use forebay_core::volume::KeptCache;
 use forebay_core::wire::{self, NodeName};
 use forebay_io::buffers::Buffers;
 use forebay_io::link::{AddressPair, Arrival, Compression, Identity, Link, LinkStatus, Place, Receiver, Security};
-use forebay_io::{Arena, Backing, Reactor, Tier, closing};
+use forebay_io::{Arena, Reactor, Tier};
+use opening::{OpenedBacking, OpeningEnd, end_opening};
 use slab::Slab;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Watch tokens: what it is in the upper half, which one in the lower.
@@ -261,24 +262,13 @@ impl Peer {
     }
 }
 
-/// A backing, and what is to be set when it is of no use any more.
-pub type OpenedBacking = (Box<Backing>, Arc<AtomicBool>);
-
-/// Nobody uses it: it is closed, and its lock goes with it.
-fn end_opening(opened: Option<OpenedBacking>) {
-    if let Some((backing, ended)) = opened {
-        ended.store(true, Ordering::Release);
-        closing::end_then(backing.name(), backing, || {});
-    }
-}
-
 struct Replica {
     name: String,
     ownership: Ownership,
     key: Option<usize>,
     /// What was opened for this term, until ownership has said what becomes of it.
     opened: Option<(Term, OpenedBacking)>,
-    backing_ended: Option<Arc<AtomicBool>>,
+    backing_end: Option<Arc<OpeningEnd>>,
     /// The term in which it is served here.
     serves: Option<Term>,
     /// Nodes that forward to this one: numbers of their connections.
@@ -316,7 +306,7 @@ impl Replica {
             ownership,
             key,
             opened: None,
-            backing_ended: None,
+            backing_end: None,
             serves: None,
             forwarders: BTreeMap::new(),
             route: forward::Route::default(),
@@ -330,10 +320,10 @@ impl Replica {
         }
     }
 
-    /// The opening of the backing ends with the volume that used it.
-    fn end_backing(&mut self) {
-        if let Some(ended) = self.backing_ended.take() {
-            ended.store(true, Ordering::Release);
+    /// The opening of the backing ends with the volume that used it. `all_done`: none of its changes can still come.
+    fn end_backing(&mut self, all_done: bool) {
+        if let Some(end) = self.backing_end.take() {
+            end.end(all_done);
         }
     }
 }
@@ -936,8 +926,8 @@ impl Driver {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
         let Some(key) = replica.key else { return };
         let Some(slot) = desks.volumes[key].as_mut() else { return };
-        if let Some((_, (backing, ended))) = replica.opened.take_if(|(opened, _)| *opened == term) {
-            replica.backing_ended = Some(ended);
+        if let Some((_, (backing, end))) = replica.opened.take_if(|(opened, _)| *opened == term) {
+            replica.backing_end = Some(end);
             slot.io.set_backing(*backing);
             slot.volume.handle(desks.now, Event::BackingReady);
             self.touched.push(key);

@@ -47,6 +47,7 @@ const EXPORT_HAS_FLAGS: u16 = 1;
 const EXPORT_READ_ONLY: u16 = 1 << 1;
 const EXPORT_FLUSH: u16 = 1 << 2;
 const EXPORT_WRITE_ZEROES: u16 = 1 << 6;
+const EXPORT_CAN_MULTI_CONN: u16 = 1 << 8;
 /// An honest server sends a handful of replies, none of them long.
 const REPLIES_MAX: usize = 64;
 const REPLY_BYTES_MAX: u32 = 64 << 10;
@@ -60,6 +61,8 @@ pub struct Export {
     pub flush: bool,
     /// The server can write zeros that no payload brings.
     pub zero: bool,
+    /// What one connection was told is done, all connections see: the server's cache is one for all of them.
+    pub one_cache: bool,
     /// Offsets and lengths are multiples of this: 512 to 4096.
     pub align: u32,
     /// Largest payload of a request, a multiple of `align`.
@@ -326,7 +329,8 @@ fn judge(size: u64, flags: u16, sizes: Option<(u32, u32)>, uri: &NbdUri) -> io::
     if request_bytes_max == 0 {
         return Err(wrong(format!("the export's largest request of {most} bytes is less than {align} bytes")));
     }
-    Ok(Export { size, flush, zero: flags & EXPORT_WRITE_ZEROES != 0, align, request_bytes_max, zero_bytes_max })
+    let (zero, one_cache) = (flags & EXPORT_WRITE_ZEROES != 0, flags & EXPORT_CAN_MULTI_CONN != 0);
+    Ok(Export { size, flush, zero, one_cache, align, request_bytes_max, zero_bytes_max })
 }
 
 /// Whether what is found there again can be the same export: nothing that core relies on may have got worse.

@@ -46,7 +46,6 @@ impl Driver {
     /// Closes the volume, and with it tier and backing, when their last operation has ended.
     pub(super) fn detach(&mut self, desks: &mut Desks<'_>, volume: &[u8; 16]) {
         let Some(replica) = self.replicas.get_mut(volume) else { return };
-        replica.end_backing();
         replica.figures_told = None;
         replica.serves = None;
         replica.forwarders.clear();
@@ -57,6 +56,8 @@ impl Driver {
         {
             replica.told = replica.told.and(&slot.volume.peer_counters());
             desks.clients.close_all_of(&mut slot, desks.reactor, desks.now);
+            // Nothing is asked of it any more.
+            replica.end_backing(slot.io.every_change_is_done());
             let ((tier, tier_closed), (backing, backing_closed)) = (self.closes.begin(), self.closes.begin());
             replica.closing.extend([tier, backing]);
             replica.tier_closing = Some((tier, None));
