@@ -230,6 +230,9 @@ pub struct ClusterNodeReport {
     pub up: Option<bool>,
     /// Each channel of the link to it; empty for the own node.
     pub channels: Vec<ChannelReport>,
+    /// Two daemons run with its identity: what has shown it, and what to do. None: nothing shows that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub duplicated: Option<String>,
     /// What is done with payload that goes there; none of the own node.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub compression: Option<CompressionReport>,
@@ -399,6 +402,7 @@ pub fn example_node() -> ClusterNodeReport {
         addresses: vec!["10.0.0.2:7071".to_owned()],
         up: Some(true),
         channels: vec![channel(ChannelPhase::Up), channel(ChannelPhase::Down)],
+        duplicated: None,
         compression: Some(CompressionReport {
             now: "off".to_owned(),
             reason: Some("the wire carries all that comes".to_owned()),

@@ -154,6 +154,9 @@ pub struct DirtyReport {
     pub drain_s: Option<f64>,
     pub drain_max_s: u64,
     pub waiting_writes: u32,
+    /// For how long the oldest write or flush has waited that was taken and not answered. Told where it is long, as what is degraded.
+    #[serde(skip)]
+    pub unanswered_s: f64,
 }
 
 /// Log positions; each is at most the one before it.
@@ -215,6 +218,9 @@ pub struct NodeReport {
     /// What should be done about the cluster's coordinator, before nothing can be changed there any more.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub coordinator: Vec<CoordinatorTrouble>,
+    /// What is not as it should be with this node and those that it is linked to, at the last look of each second.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub degraded: Vec<Degraded>,
 }
 
 /// Something that is not as it should be with the coordinator itself.
@@ -351,6 +357,7 @@ pub fn example_node() -> NodeReport {
         volumes: 1,
         not_used: vec![NotUsed { key: "/forebay/lab/node/x".into(), why: "it is damaged".into() }],
         coordinator: vec![CoordinatorTrouble { code: "etcd-no-space".into(), text: "it takes no writes".into() }],
+        degraded: Vec::new(),
     }
 }
 

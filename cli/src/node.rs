@@ -254,6 +254,11 @@ fn print_nodes(nodes: &Value) {
             addresses.join(" ")
         );
     }
+    for node in nodes.as_array().into_iter().flatten() {
+        if let (Some(name), Some(why)) = (node["name"].as_str(), node["duplicated"].as_str()) {
+            println!("{name}: {why}");
+        }
+    }
 }
 
 /// How often the progress of an evacuation is looked at, and how often nothing may move before what stays is believed to.

@@ -257,6 +257,9 @@ pub fn status(client: &Client, json: bool) -> Result<bool> {
     for CoordinatorTrouble { code, text } in &node.coordinator {
         println!("warning  {code}: {text}");
     }
+    for found in node.degraded.iter().filter(|found| node.coordinator.iter().all(|told| told.code != found.code)) {
+        println!("degraded {} of {}: {}", found.code, found.node.as_deref().unwrap_or(&node.name), found.text);
+    }
     for NotUsed { key, why } in &node.not_used {
         println!("not used {key}: {why}");
     }

@@ -302,6 +302,8 @@ pub struct Status {
     pub drain_max: Duration,
     /// Write requests waiting for room in the tier.
     pub waiting_writes: u32,
+    /// How long the oldest write or flush has waited that was taken, and not answered.
+    pub oldest_unanswered: Duration,
     pub accepted: Lsn,
     pub held: Lsn,
     pub committed: Lsn,

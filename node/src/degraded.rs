@@ -16,6 +16,9 @@ const THROTTLED_UNTIL: Duration = Duration::from_secs(10);
 /// To close a file takes no longer on a file system that answers.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 
+/// A healthy cluster answers in milliseconds, and one that leaves out a member within two seconds.
+const UNANSWERED_MAX_S: f64 = 5.0;
+
 /// What is not as it should be with a volume.
 pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
     let mut found = Vec::new();
@@ -42,6 +45,10 @@ pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
     if v.dirty.waiting_writes > 0 {
         let (dirty, most) = (show_size(v.dirty.bytes), show_size(v.dirty.bytes_max));
         add("writes-wait", format!("writes wait for room in the tier: {dirty} of {most} are dirty"));
+    }
+    if v.dirty.unanswered_s >= UNANSWERED_MAX_S {
+        let text = format!("a write or flush has had no answer for {:.0} s", v.dirty.unanswered_s);
+        add("writes-unanswered", text);
     }
     if let Some(cluster) = &v.cluster {
         let copies = cluster.members.iter().filter(|member| member.role == ReplicaRole::Member).count();
@@ -100,6 +107,8 @@ pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
             Degraded::of_node(&node.name, "link-down", format!("there is no link to it: {why}"))
         })
         .collect();
+    let duplicated = nodes.iter().filter_map(|node| Some((&node.name, node.duplicated.as_ref()?)));
+    found.extend(duplicated.map(|(name, why)| Degraded::of_node(name, "duplicate-identity", why.as_str())));
     for node in nodes.iter().filter(|node| node.up == Some(true)) {
         let down: Vec<_> = node.channels.iter().filter(|channel| channel.phase == ChannelPhase::Down).collect();
         if let Some(first) = down.first() {
@@ -414,6 +423,21 @@ mod tests {
             let (_, events) = LastReported::first(&found);
             assert_eq!(events.into_iter().map(|event| event.kind).collect::<Vec<_>>(), kinds);
         }
+    }
+
+    #[test]
+    fn writes_without_an_answer_and_two_of_one_identity_are_told() {
+        let mut waits = well();
+        for (seconds, codes) in [(4.9, vec![]), (5.0, vec!["writes-unanswered"])] {
+            waits.dirty.unanswered_s = seconds;
+            let found = of_volume(&waits);
+            assert_eq!(found.iter().map(|degraded| degraded.code.as_str()).collect::<Vec<_>>(), codes);
+        }
+        let mut beta = forebay_api::cluster::example_node();
+        beta.channels.clear();
+        assert_eq!(of_nodes(&[beta.clone()]), []);
+        beta.duplicated = Some("stop one".to_owned());
+        assert_eq!(of_nodes(&[beta]), [Degraded::of_node("beta", "duplicate-identity", "stop one")]);
     }
 
     #[test]

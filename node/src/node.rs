@@ -683,6 +683,7 @@ impl Node {
             volumes: self.entries().len() as u32 + self.cluster().map_or(0, |cluster| cluster.names().len() as u32),
             not_used: self.cluster().map(|cluster| cluster.not_used()).unwrap_or_default(),
             coordinator: self.cluster().map(|cluster| cluster.coordinator_trouble()).unwrap_or_default(),
+            degraded: self.telemetry.latest().degraded.into_iter().filter(|found| found.volume.is_none()).collect(),
         }
     }
 

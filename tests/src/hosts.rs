@@ -278,6 +278,20 @@ impl Network {
         &self.hosts
     }
 
+    /// One more host, which has as many links as the others. `Err`: what is missing here.
+    pub fn add_host(&mut self) -> Result<Host, String> {
+        let last = self.hosts.last().expect("a network has hosts");
+        let (number, links) = (last.number + 1, last.links);
+        let lasts = vec![number; usize::from(links)];
+        let host = Host { number, links, lasts, namespace: Namespace::new()? };
+        for link in 0..links {
+            self.plug_new_cable(&host, link)?;
+        }
+        self.hosts.push(host.clone());
+        self.wait_for_ports();
+        Ok(host)
+    }
+
     /// Where the cables of all hosts end: for a machine that is emulated, and plugged in by [`Network::plug_tap`].
     pub fn switch(&self) -> &Namespace {
         &self.switch

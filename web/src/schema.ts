@@ -43,6 +43,8 @@ export type Node = {
     /** which member, what, and what to do */
     text: string;
   }[];
+  /** what is not as it should be with this node and those that it is linked to; left out where all is well */
+  degraded?: Degraded[];
   /** keys of the cluster's coordinator whose values this node does not use, and why; left out where there are none */
   not_used?: {
     key: string;
@@ -383,6 +385,8 @@ export type ClusterNode = {
     /** times that it has ended, or did not come about */
     failures: number;
   }[];
+  /** two daemons run with its identity: what has shown it, and what to do; left out where nothing shows that */
+  duplicated?: string;
   /** Compression of what goes there, since the daemon's start; absent of the own node */
   compression?: {
     now: "off" | "lz4" | "zstd";
@@ -460,7 +464,7 @@ export type Fleet = {
 export type Degraded = {
   volume?: string;
   node?: string;
-  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, awaiting-fence, image-displaced, writes-wait, too-few-copies, unfenced, link-down, channels-down, history-failing, close-hangs, identity-ends, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
+  /** a code of Volume.policy.reason, or volume-failed, volume-waiting, backing-failing, awaiting-lock, awaiting-fence, image-displaced, writes-wait, writes-unanswered, too-few-copies, unfenced, link-down, channels-down, duplicate-identity, history-failing, close-hangs, identity-ends, etcd-no-space, etcd-corrupt, etcd-alarm, etcd-nearly-full */
   code: string;
   text: string;
   since_s: number;

@@ -14,6 +14,8 @@ struct Waiter {
     lsn: Lsn,
     id: RequestId,
     since: Instant,
+    /// Since when it waits on whichever ground.
+    asked: Instant,
     /// It waits for the backing for want of copies only: else for all to hold what is up to here.
     held_by: Option<Lsn>,
 }
@@ -24,6 +26,7 @@ struct Through {
     first: Lsn,
     left: u32,
     since: Instant,
+    asked: Instant,
 }
 
 /// Requests that wait, by ground.
@@ -88,6 +91,12 @@ impl Acks {
             .any(|since| since <= then)
     }
 
+    /// Since when the one has waited that has waited longest; none: nobody waits.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        let waiters = self.held.iter().chain(&self.synced).chain(&self.vouched).map(|waiter| waiter.asked);
+        waiters.chain(self.written.values().map(|through| through.asked)).min()
+    }
+
     /// This request waits for its answer.
     fn has(&self, id: RequestId) -> bool {
         let mut waiters = self.held.iter().chain(&self.synced).chain(&self.vouched);
@@ -121,6 +130,11 @@ impl Volume {
 
     /// Answers the request when its ground is reached.
     pub(super) fn answer_at(&mut self, id: RequestId, lsn: Lsn, ground: Ground) {
+        self.answer_on(id, lsn, ground, self.now);
+    }
+
+    /// The same of one that may have waited on another ground before. `asked`: since when it waits.
+    fn answer_on(&mut self, id: RequestId, lsn: Lsn, ground: Ground, asked: Instant) {
         if self.holds(ground, lsn) {
             return self.answer(id, Ok(()));
         }
@@ -132,14 +146,14 @@ impl Volume {
                     Some(last) if last.lsn > lsn => held.partition_point(|waiter| waiter.lsn <= lsn),
                     Some(_) | None => held.len(),
                 };
-                held.insert(place, Waiter { lsn, id, since, held_by: None });
+                held.insert(place, Waiter { lsn, id, since, asked, held_by: None });
             }
-            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since, held_by: None }),
+            Ground::Synced => self.acks.synced.push_back(Waiter { lsn, id, since, asked, held_by: None }),
             Ground::Written(left) => {
                 let first = Lsn(lsn.0 + 1 - u64::from(left));
-                self.acks.written.insert(lsn, Through { id, first, left, since });
+                self.acks.written.insert(lsn, Through { id, first, left, since, asked });
             }
-            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since, held_by: None }),
+            Ground::Vouched => self.acks.vouched.push_back(Waiter { lsn, id, since, asked, held_by: None }),
         }
     }
 
@@ -297,11 +311,11 @@ impl Volume {
         }
         through.left -= 1;
         if through.left == 0 {
-            let id = through.id;
+            let (id, asked) = (through.id, through.asked);
             self.recorder.backed(id, self.now - through.since);
             self.acks.written.remove(&last);
             // Every member holds what goes to the backing (D1), or who takes over would destage older records over it (A1).
-            self.answer_at(id, last, Ground::Held);
+            self.answer_on(id, last, Ground::Held, asked);
         }
     }
 
@@ -311,7 +325,7 @@ impl Volume {
     pub(super) fn await_backing_too(&mut self, back_until: Lsn) {
         let (lsn, since) = (self.positions.accepted(), self.now);
         while let Some(waiter) = self.acks.held.pop_front_if(|waiter| waiter.lsn <= back_until) {
-            self.acks.vouched.push_back(Waiter { lsn, id: waiter.id, since, held_by: Some(waiter.lsn) });
+            self.acks.vouched.push_back(Waiter { lsn, since, held_by: Some(waiter.lsn), ..waiter });
         }
         self.await_backing_for_flushes();
         self.answer_vouched();
@@ -320,8 +334,8 @@ impl Volume {
     /// Flushes are to have the backing from now on: those that wait for media do, too, which nobody may have who is a member by
     /// then.
     pub(super) fn await_backing_for_flushes(&mut self) {
-        for Waiter { id, .. } in core::mem::take(&mut self.acks.synced) {
-            self.answer_at(id, self.positions.accepted(), Ground::Vouched);
+        for Waiter { id, asked, .. } in core::mem::take(&mut self.acks.synced) {
+            self.answer_on(id, self.positions.accepted(), Ground::Vouched, asked);
         }
     }
 
@@ -329,7 +343,7 @@ impl Volume {
     /// Records may be superseded in the log after this, and are never written themselves then.
     pub(super) fn return_to_log(&mut self) {
         for (lsn, through) in core::mem::take(&mut self.acks.written) {
-            self.answer_at(through.id, lsn, Ground::Held);
+            self.answer_on(through.id, lsn, Ground::Held, through.asked);
         }
         if planted!(self, waits_on_for_backing) {
             return;
@@ -337,9 +351,9 @@ impl Volume {
         let flushes = self.flush_ground();
         for waiter in core::mem::take(&mut self.acks.vouched) {
             match waiter.held_by {
-                Some(lsn) => self.answer_at(waiter.id, lsn, Ground::Held),
+                Some(lsn) => self.answer_on(waiter.id, lsn, Ground::Held, waiter.asked),
                 None if flushes == Ground::Vouched => self.acks.vouched.push_back(waiter),
-                None => self.answer_at(waiter.id, waiter.lsn, flushes),
+                None => self.answer_on(waiter.id, waiter.lsn, flushes, waiter.asked),
             }
         }
     }

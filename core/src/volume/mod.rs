@@ -542,6 +542,7 @@ impl Volume {
             drain_left: self.drain_left(),
             drain_max: self.control.drain_max,
             waiting_writes: self.writes.waiting_len(),
+            oldest_unanswered: self.acks.waits_since().map_or(Duration::default(), |since| now - since),
             accepted: self.positions.accepted(),
             held: self.positions.held(),
             committed: self.positions.committed(),

@@ -239,6 +239,24 @@ fn a_write_that_finds_no_room_is_throttled_until_there_is_some() {
 }
 
 #[test]
+fn how_long_a_write_has_had_no_answer_is_shown_until_it_has_one() {
+    let mut timed = Timed::memory(Policy::Through);
+    assert_eq!(timed.status().oldest_unanswered, Duration::default());
+    for block in [1, 2] {
+        timed.asked += 1;
+        let asked = timed.asked;
+        assert!(timed.write_block(asked, block), "there is a frame for it");
+        timed.work();
+        timed.now += 7 * SECOND;
+    }
+    assert_eq!(timed.status().oldest_unanswered, Duration::from_secs(14), "that of the older one");
+    while timed.answered < timed.asked {
+        timed.step();
+    }
+    assert_eq!(timed.status().oldest_unanswered, Duration::default());
+}
+
+#[test]
 fn requests_that_went_wrong_or_away_are_not_timed() {
     let mut timed = Timed::memory(Policy::Back);
     for id in 1..=2 {

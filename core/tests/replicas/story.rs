@@ -116,7 +116,7 @@ pub fn too_few_copies_before_the_log_is_whole_are_enough_again_with_the_next_cop
 }
 
 /// The second node is cut off while requests wait, and left out; the backing hangs.
-fn left_alone(makes: &[Make], ask: impl Fn(&mut World)) -> World {
+pub fn left_alone(makes: &[Make], ask: impl Fn(&mut World)) -> World {
     let mut world = World::new(3, FAIR, makes);
     world.found(0, &[0, 1]);
     world.until_serving();

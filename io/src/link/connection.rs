@@ -162,6 +162,8 @@ pub(super) struct Connection {
     was_open: bool,
     progress_at: Instant,
     heard_at: Instant,
+    /// Something was heard since the hello.
+    has_spoken: bool,
     looked_at: Instant,
     pinged_at: Instant,
     ping_open: bool,
@@ -192,6 +194,7 @@ impl Connection {
             was_open: false,
             progress_at: now,
             heard_at: now,
+            has_spoken: false,
             looked_at: now,
             pinged_at: now,
             ping_open: false,
@@ -224,6 +227,11 @@ impl Connection {
     /// When something was last heard.
     pub(super) fn heard_at(&self) -> Instant {
         self.heard_at
+    }
+
+    /// Whether the other end has said more than its hello, which may be a late one of a process that has ended.
+    pub(super) fn has_spoken(&self) -> bool {
+        self.has_spoken
     }
 
     // --- out ---
@@ -365,7 +373,7 @@ impl Connection {
                 Moved::WouldBlock => break,
                 Moved::Failed(error) => return Err(Failure::of(&error)),
             };
-            (self.progress_at, self.heard_at) = (desk.now, desk.now);
+            (self.progress_at, self.heard_at, self.has_spoken) = (desk.now, desk.now, true);
             let filled = prefix + got;
             let room = desk.hot.len();
             // The parser borrows the bytes and the rest of the desk at the same time.

@@ -41,6 +41,7 @@ mod revoked;
 mod schedule;
 mod security;
 mod status;
+mod twins;
 
 pub use compression_policy::{Compression, CompressionStatus, Decision, WhyOff};
 pub use connection::Counts;
@@ -74,6 +75,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use twins::Twins;
 
 /// Most channels of a link: pairs of addresses.
 pub const CHANNELS_MAX: usize = 16;
@@ -85,10 +87,10 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
 /// The same after a refusal, which takes a person to mend.
 const PAUSE_REFUSED: Duration = Duration::from_secs(10);
+/// The same where another daemon has this node's place, which may have ended just now.
+const PAUSE_SECOND: Duration = Duration::from_secs(3);
 /// A channel that lived this long has not failed in a row.
 const LIVED_LONG: Duration = Duration::from_secs(10);
-/// Another machine under this node's name is refused while the present one was heard within this.
-const ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of the buffer through which everything comes in: it stays in the CPU's second-level cache.
 const HOT_BYTES: usize = 256 << 10;
 /// A channel on which something was heard within this is prompt.
@@ -279,6 +281,7 @@ pub struct Link {
     peer: Option<Peer>,
     outbox: Outbox,
     inbox: Inbox,
+    twins: Twins,
     packer: Packer,
     compression: CompressionPolicy,
     counts: Counts,
@@ -314,6 +317,7 @@ impl Link {
             peer: None,
             outbox: Outbox::new(),
             inbox: Inbox::default(),
+            twins: Twins::default(),
             packer: Packer::new(),
             counts: Counts::default(),
             given_up: 0,
@@ -719,6 +723,7 @@ impl Link {
                     self.fail(reactor, receiver, index, Failure::Socket(error.kind()), now);
                 }
             }
+            Ok(Some(hello)) if self.is_second(&hello, now) => self.send_second_away(reactor, receiver, index, now),
             Ok(Some(hello)) => {
                 let down = State::Down { again_at: None };
                 let State::Greeting { channel, .. } = std::mem::replace(&mut self.slots[index].state, down) else {
@@ -784,19 +789,13 @@ impl Link {
         self.config.peer_node.is_none_or(|node| node == hello.node)
     }
 
-    /// Another machine uses the name of one that is alive.
-    fn is_second(&self, hello: &Hello, now: Instant) -> bool {
-        let Some(peer) = &self.peer else { return false };
-        let heard = self.slots.iter().filter_map(Slot::connection).any(|live| now - live.heard_at() < ALIVE);
-        heard && hello.session != peer.session && hello.host.machine != peer.machine
-    }
-
     /// The other node may have begun anew since it was last heard: then all that was before is void.
     fn on_session(&mut self, reactor: &mut Reactor, receiver: &mut dyn Receiver, hello: &Hello, now: Instant) {
         if self.peer.as_ref().is_some_and(|peer| peer.session == hello.session && peer.node == hello.node) {
             return;
         }
         let had_another = self.peer.is_some();
+        self.note_session(hello, now);
         // A hello without a common version was refused before.
         let version = hello.wire_max.min(WIRE_VERSION);
         self.peer = Some(Peer { node: hello.node, session: hello.session, machine: hello.host.machine, version });
@@ -860,8 +859,11 @@ impl Link {
             slot.pause = PAUSE_MIN;
         }
         // What has worked is tried again soon, whatever ended it.
-        let refused = !was_up && why.needs_a_person();
-        let pause = if refused { PAUSE_REFUSED } else { slot.pause };
+        let pause = match why {
+            Failure::Refused(Rejection::TwoOfOneName) | Failure::RefusedByPeer(Rejection::TwoOfOneName) => PAUSE_SECOND,
+            _ if !was_up && why.needs_a_person() => PAUSE_REFUSED,
+            _ => slot.pause,
+        };
         slot.pause = Duration((slot.pause.0 * 2).min(PAUSE_MAX.0));
         let again_at = slot.pair.map(|_| now + pause);
         self.take_down(reactor, receiver, index, why, now);

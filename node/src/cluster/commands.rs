@@ -630,6 +630,9 @@ impl Cluster {
         let mut reports = of_nodes(&nodes, self.place.node, &links);
         for (report, entry) in reports.iter_mut().zip(&nodes) {
             report.evacuation = self.evacuation_report(&nodes, entry).await;
+            if report.own {
+                report.duplicated = self.twin_found();
+            }
         }
         reports
     }

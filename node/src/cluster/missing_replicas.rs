@@ -2,7 +2,7 @@
 //! the owner takes is decided in core (`ownership::peers`), by the same figures.
 
 use super::control::Cluster;
-use super::status::name_of;
+use super::status::{TWINS, name_of};
 use crate::coordinator::schema::{Definition, Load};
 use forebay_api::cluster::{ClusterReport, MissingReplica, ReplicaRole};
 use forebay_api::config::TierName;
@@ -19,9 +19,12 @@ impl Cluster {
         }
         let (links, loads) = (self.links().await, self.loads());
         let why = |name: &str| {
+            let has_twins = links.iter().any(|link| link.has_twins && name_of(&nodes, link.node) == name);
             let down = links.iter().any(|link| !link.up && name_of(&nodes, link.node) == name);
             let load = loads.iter().find(|load| load.name == name);
-            if down {
+            if has_twins {
+                Some(TWINS.to_owned())
+            } else if down {
                 Some("there is no link to it; `forebay node list` shows why".to_owned())
             } else if self.is_evacuated(name) {
                 Some(format!("it is being evacuated; `forebay node evacuate {name} --undo` ends that"))

@@ -41,6 +41,8 @@ const ANSWER_LOOK: Time = Time::from_secs(1);
 const RETRY: Time = Time::from_secs(1);
 /// That another daemon has this node's identity is said so often.
 const TWIN_SAID_AGAIN: Time = Time::from_secs(60);
+/// Both tell a nonce once in its period, so that each finds the other's as often.
+const TWIN_SHOWN: Time = Time::from_secs(75);
 
 /// What was taken of that which lies in the coordinator for this node: nothing is taken twice.
 #[derive(Default)]
@@ -87,7 +89,11 @@ pub(super) enum NoAnswer<W> {
 
 /// What requests to this node must be sealed with: the one that is told, and the one before it.
 #[derive(Default)]
-pub(super) struct Nonces(Mutex<[Option<Counting>; 2]>);
+pub(super) struct Nonces {
+    counting: Mutex<[Option<Counting>; 2]>,
+    /// When one was found last that this daemon has not told, and which.
+    foreign: Mutex<Option<(Instant, VolumeId)>>,
+}
 
 /// A nonce, and what was carried out under it.
 #[derive(Clone)]
@@ -108,20 +114,20 @@ enum Worth {
 impl Nonces {
     /// From now on this one is told.
     fn turn(&self, nonce: VolumeId) {
-        let mut all = self.0.lock().expect("nobody panics while holding it");
+        let mut all = self.counting.lock().expect("nobody panics while holding it");
         all.swap(0, 1);
         all[0] = Some(Counting { nonce, carried_out: BTreeMap::new() });
     }
 
     /// Those that count, the newest first.
     fn counting(&self) -> Vec<VolumeId> {
-        let all = self.0.lock().expect("nobody panics while holding it");
+        let all = self.counting.lock().expect("nobody panics while holding it");
         all.iter().flatten().map(|counting| counting.nonce).collect()
     }
 
     /// Takes a request that was sealed with this nonce, for the first time.
     fn take(&self, nonce: VolumeId, kind: &'static str, request: VolumeId) -> Worth {
-        let mut all = self.0.lock().expect("nobody panics while holding it");
+        let mut all = self.counting.lock().expect("nobody panics while holding it");
         // It may have been sealed with either, which is the same request.
         let mut before = all.iter().flatten().flat_map(|counting| counting.carried_out.get(kind));
         if before.any(|carried_out| carried_out.contains(&request)) {
@@ -316,24 +322,28 @@ impl Cluster {
             let new = Nonce { version: schema::VERSION, name: self.name.clone(), nonce };
             told.push(new.clone());
             let put = tokio::time::timeout(NONCE_PERIOD, self.put_nonce(&new)).await;
+            // What is there before this daemon's first one may be of its former life.
+            let was_first = is_first;
+            is_first &= put.is_err();
             let found = put.ok().flatten();
-            if let Some(other) = found.filter(|other| !is_first && !told.contains(other))
-                && twin_said.is_none_or(|at| at.elapsed() >= TWIN_SAID_AGAIN)
-            {
-                twin_said = Some(Instant::now());
-                log::say!(
-                    Warning,
-                    "another daemon runs with the identity of {}, or somebody else writes to the coordinator \
-                     (a nonce {} was found there that is not of this daemon): two daemons of one identity take each other's volumes away; \
-                     stop one of them, and enrol a copied machine under a name of its own",
-                    self.name,
-                    other.nonce
-                );
+            if let Some(other) = found.filter(|other| !was_first && !told.contains(other)) {
+                *self.nonces.foreign.lock().expect("nobody panics while holding it") =
+                    Some((Instant::now(), other.nonce));
+                if twin_said.is_none_or(|at| at.elapsed() >= TWIN_SAID_AGAIN) {
+                    twin_said = Some(Instant::now());
+                    log::say!(Warning, "{}", twin_words(self.name.as_str(), other.nonce));
+                }
             }
             told.drain(..told.len().saturating_sub(TOLD_REMEMBERED));
-            is_first = false;
             tokio::time::sleep(NONCE_PERIOD.saturating_sub(begun.elapsed())).await;
         }
+    }
+
+    /// Another daemon with this node's identity was seen lately: in words, with what to do.
+    pub(super) fn twin_found(&self) -> Option<String> {
+        let found = *self.nonces.foreign.lock().expect("nobody panics while holding it");
+        let (_, nonce) = found.filter(|(at, _)| at.elapsed() < TWIN_SHOWN)?;
+        Some(twin_words(self.name.as_str(), nonce))
     }
 
     /// Puts a nonce there, whatever is there; what that was.
@@ -354,6 +364,14 @@ impl Cluster {
             }
         }
     }
+}
+
+fn twin_words(name: &str, nonce: VolumeId) -> String {
+    format!(
+        "another daemon runs with the identity of {name}, or somebody else writes to the coordinator (a nonce {nonce} was found there that is \
+         not of this daemon): two daemons of one identity take each other's volumes away; stop one of them, and enrol a copied machine under a \
+         name of its own"
+    )
 }
 
 #[cfg(test)]

@@ -16,6 +16,10 @@ use forebay_core::wire::Packing;
 use forebay_io::link::{self, CompressionStatus, Decision};
 use std::sync::atomic::Ordering;
 
+/// Of another node.
+pub const TWINS: &str = "two daemons run with its identity, and each takes the link to this node over from the other: stop one of them, and \
+                         enrol a copied machine under a name of its own";
+
 fn known_report(status: &Status, nodes: &[NodeEntry]) -> Option<KnownReport> {
     let known = status.known.as_ref()?;
     let shown = status.went_back_to;
@@ -166,6 +170,7 @@ pub fn of_nodes(nodes: &[NodeEntry], own: NodeId, links: &[LinkShown]) -> Vec<Cl
             addresses: entry.addresses.clone(),
             up: link.map(|link| link.up),
             channels: link.map(channels).unwrap_or_default(),
+            duplicated: link.filter(|link| link.has_twins).map(|_| TWINS.to_owned()),
             compression: link.map(|link| compression(&link.status.compression)),
             evacuation: None,
         }

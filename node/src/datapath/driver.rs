@@ -241,6 +241,8 @@ pub struct LinkShown {
     pub node: NodeId,
     /// At least one channel works: something can be sent.
     pub up: bool,
+    /// Two daemons run with that node's identity.
+    pub has_twins: bool,
     /// Its channels, and how much waits for them.
     pub status: LinkStatus,
 }
@@ -831,8 +833,12 @@ impl Driver {
                 let _ = answer.send(Late { at: now, leases_end, owns });
             }
             ToDriver::ShowLinks { answer } => {
-                let shown =
-                    |peer: &Peer| LinkShown { node: peer.node, up: peer.link.is_up(), status: peer.link.status() };
+                let shown = |peer: &Peer| LinkShown {
+                    node: peer.node,
+                    up: peer.link.is_up(),
+                    has_twins: peer.link.has_twins(desks.now),
+                    status: peer.link.status(),
+                };
                 // Whoever asked may have gone.
                 let _ = answer.send(self.peers.iter().map(shown).collect());
             }

@@ -47,9 +47,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// It shows something that changes by time alone, although nothing happens to the volume.
     pub fn ages(&self) -> bool {
-        let Status { backing, dirty_bytes, oldest_dirty, hold_left, .. } = &self.status;
+        let Status { backing, dirty_bytes, oldest_dirty, oldest_unanswered, hold_left, .. } = &self.status;
         *dirty_bytes > 0
-            || *oldest_dirty > Duration::default()
+            || (*oldest_dirty).max(*oldest_unanswered) > Duration::default()
             || hold_left.is_some()
             || *backing != BackingState::Ready
     }

@@ -120,9 +120,10 @@ mod tests {
         assert_eq!(again.status, snapshot.status);
         assert!(again.at != snapshot.at, "it is told how old a reason is by now");
         assert!(shown_after(4, &snapshot).is_none() && LastShown::default().after(3).is_none());
-        let ages: [fn(&mut Snapshot); 4] = [
+        let ages: [fn(&mut Snapshot); 5] = [
             |it| it.status.dirty_bytes = 512,
             |it| it.status.oldest_dirty = Duration::from_millis(1),
+            |it| it.status.oldest_unanswered = Duration::from_millis(1),
             |it| it.status.hold_left = Some(Duration::from_secs(5)),
             |it| it.status.backing = BackingState::AwaitingLock,
         ];

@@ -385,6 +385,28 @@ fn two_machines_with_one_name_do_not_push_each_other_out() {
     assert!(stand.alpha.is_up(1) && stand.beta.is_up(1), "the first one stays");
 }
 
+/// A copied machine has the machine id of the one that it was copied from.
+#[test]
+fn of_two_daemons_with_one_identity_the_one_that_comes_back_keeps_the_link() {
+    let mut stand = Setting::plain(ModeChoice::Auto, 1).build();
+    stand.until_up(1);
+    let first = stand.beta.link.peer.as_ref().expect("it is up").session;
+    let is_of = |stand: &Stand, session| stand.beta.link.peer.as_ref().is_some_and(|peer| peer.session == session);
+    let mut copy = stand.connect();
+    let start = bytes(&ChannelFrame::Start { first: 1 });
+    copy.write_all(&[bytes(&ChannelFrame::Hello(hello())), start].concat()).unwrap();
+    stand.until("the copy has taken the link", |stand| is_of(stand, hello().session));
+    assert!(!stand.beta.link.has_twins(clock::now()), "it may be the node, started anew");
+    stand.until("the first one has it again", |stand| is_of(stand, first) && stand.beta.is_up(1));
+    assert!(stand.beta.link.has_twins(clock::now()));
+    let (why, mut stream) = stand.turned_away(&bytes(&ChannelFrame::Hello(hello())));
+    assert_eq!(why, Failure::Refused(Rejection::TwoOfOneName));
+    assert_eq!(refusal_in(&mut stream), Some(Rejection::TwoOfOneName));
+    stand.until_up(1);
+    assert!(is_of(&stand, first), "it keeps the link");
+    assert!(!stand.alpha.link.has_twins(clock::now()), "the other end is one");
+}
+
 #[test]
 fn frames_that_may_not_come_end_their_channel_and_harm_nobody() {
     let start = bytes(&ChannelFrame::Start { first: 1 });
