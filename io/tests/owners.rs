@@ -127,7 +127,11 @@ fn two_candidates_ask_for_one_term_and_neither_is_gone_before_it_has_dropped_its
     drop(winner);
     assert!(matches!(asker.lock_of_term(Term(7)).unwrap(), TermLock::HeldBy(_)));
     drop(loser);
-    assert_eq!(asker.lock_of_term(Term(7)).unwrap(), TermLock::Gone);
+    // A process that another test starts has what is open here until it executes its own program.
+    let limit = Instant::now() + LONG;
+    while asker.lock_of_term(Term(7)).unwrap() != TermLock::Gone {
+        assert!(Instant::now() < limit, "its lock outlives its opening");
+    }
 }
 
 #[test]
