@@ -113,8 +113,8 @@ pub enum BackingState {
     AwaitingLock,
     /// What an earlier life left in the journal is brought into it, before anything else.
     ReplayingJournal,
-    /// Nothing is written to it before it is proved that former owners write no more: it is not named in the record as one that may, or
-    /// its own window would be one too many (T5, T8).
+    /// Nothing is written to it before it is proved that former owners write no more: whoever took over from this owner could not name
+    /// it as one that may still write, or its window would be one too many (T5, T8).
     AwaitingFence,
     /// In use: destage may write to it.
     Ready,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const BLOCK: usize = 4096;
-/// Its clients may be moved to the next owner, and then it goes on so long.
+/// How long clients write. They may be moved to the next owner, and go on there.
 const LOAD: Duration = Duration::from_secs(12);
 
 /// A server whose writes take a moment, so that an owner that ends has some under way.
@@ -167,7 +167,7 @@ fn an_owner_that_lost_its_connection_with_a_write_under_way_says_nothing() {
         let log = log_of(cluster, 0);
         log.contains("is lost") && log.contains("this node is not its owner any more")
     });
-    // Ten times what it takes in the other test.
+    // The new owner looks each ten seconds by now; the log below tells what was said.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(20) {
         assert_ne!(unfenced(&cluster, 1), 0, "it has said that its writes have ended");

@@ -163,7 +163,7 @@ pub fn nothing_is_written_again_by_an_owner_that_was_told_to_be_quiet() {
     }
 }
 
-/// T5, T8: an owner that may open no window of its own says so; whoever ends does not wait for it, and the proof lets everything go on.
+/// T5, T8: an owner that may open no window of its own says so, and the proof lets everything go on.
 #[test]
 fn an_owner_that_may_not_write_before_a_proof_says_so() {
     for kind in KINDS {

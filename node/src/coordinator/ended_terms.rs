@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// First part of the key, and what the seal is about.
 const KIND: &str = "ended";
+
 /// A term in which the node was the owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +28,7 @@ pub struct EndedTerms {
     version: u32,
     /// Name of the node that says it.
     pub name: NodeName,
-    /// In the order in which they have ended.
+    /// Those of the volume that something was said of last come last.
     terms: Vec<EndedTerm>,
 }
 
@@ -89,8 +90,8 @@ impl Coordinator {
         Ok(Some((ended, self.decode(&seal_key, seal)?)))
     }
 
-    /// Says this in the place of whatever is there, of which nothing counts but what this node has said. A transaction of before that is late
-    /// changes nothing.
+    /// Says this in the place of whatever is there: nobody but this node says anything under its name. An earlier transaction that takes
+    /// effect late changes nothing, because it compares.
     pub async fn say_ended(&self, (ended, seal): (&EndedTerms, &Seal)) -> Result<Outcome<()>, Error> {
         let (key, seal_key) = self.ended_keys(&ended.name);
         let found = self.look(vec![Read::Key(key.clone())]).await?;
