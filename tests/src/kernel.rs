@@ -72,8 +72,17 @@ impl Drop for ControlGroup {
 }
 
 /// A loop device over a file, detached when dropped.
+///
+/// It is held open all the while: the kernel gives a device to another file only after the last close, so that whoever detaches it
+/// meanwhile (see [`detach_the_dead`]) does not have this one end what another test has attached to the same number since.
 #[derive(Debug)]
-pub struct Loop(PathBuf);
+pub struct Loop {
+    path: PathBuf,
+    open: File,
+}
+
+/// `LOOP_CLR_FD` of linux/loop.h.
+const LOOP_CLR_FD: libc::Ioctl = 0x4c01;
 
 impl Loop {
     /// Attaches a free loop device to the file.
@@ -82,19 +91,21 @@ impl Loop {
         detach_the_dead();
         let output =
             run_tool(Duration::from_secs(20), "losetup", ["-f", "--show", file.to_str().expect("a plain path")]);
-        Loop(PathBuf::from(output.expect_success().stdout.trim()))
+        let path = PathBuf::from(output.expect_success().stdout.trim());
+        let open = File::open(&path).unwrap_or_else(|e| panic!("open {}: {e}", path.display()));
+        Loop { path, open }
     }
 
     /// From now on it takes sectors of this size, and no less.
     #[track_caller]
     pub fn set_sector_bytes(&self, bytes: u32) {
-        let device = self.0.to_str().expect("a plain path");
+        let device = self.path.to_str().expect("a plain path");
         run_tool(Duration::from_secs(20), "losetup", ["--sector-size", &bytes.to_string(), device]).expect_success();
     }
 
     /// Path of the block device.
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
@@ -102,21 +113,28 @@ impl Loop {
 /// that look at all loop devices (mkfs.btrfs) fail on them. What is not connected now never is again.
 fn detach_the_dead() {
     for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let file = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        let file = || std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
         let dead =
             |path: &Path| std::fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        if !Path::new(file().trim()).ancestors().any(dead) {
+            continue;
+        }
+        let path = Path::new("/dev").join(device.file_name());
+        let Ok(open) = File::open(&path) else { continue };
+        // Once more, now that it is held: it may have become another file's since.
+        let file = file();
         if Path::new(file.trim()).ancestors().any(dead) {
-            let device = Loop(Path::new("/dev").join(device.file_name()));
-            for mounted in [device.path(), Path::new(file.trim())] {
-                let _ = Command::new("umount").arg("-l").arg(mounted).stderr(Stdio::null()).status();
-            }
+            let _ = Command::new("umount").arg("-l").arg(file.trim()).stderr(Stdio::null()).status();
+            drop(Loop { path, open });
         }
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.0).stderr(Stdio::null()).status();
+        // SAFETY: the descriptor is open, and the request takes no argument. It takes effect with the last close, which is as a
+        // rule that of this descriptor, right after.
+        unsafe { libc::ioctl(self.open.as_raw_fd(), LOOP_CLR_FD) };
     }
 }
 
@@ -269,5 +287,30 @@ impl MarkDevice {
         // SAFETY: the struct has the kernel's layout, says its own size, and lives through the call.
         let result = unsafe { libc::ioctl(self.control.as_raw_fd(), DM_TARGET_MSG, &raw mut request) };
         assert_eq!(result, 0, "mark '{text}' on {}: {}", self.name, std::io::Error::last_os_error());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{TempDir, skip};
+
+    #[test]
+    fn a_loop_device_that_somebody_else_detached_does_not_take_the_next_file_with_it() {
+        if let Some(reason) = no_fuse_or_loop() {
+            return skip(reason);
+        }
+        let folder = TempDir::new("loops");
+        let (first_file, second_file) = (folder.sparse("first", 1 << 20), folder.sparse("second", 1 << 20));
+        let first = Loop::attach(&first_file);
+        let device = first.path().to_str().expect("a plain path");
+        run_tool(Duration::from_secs(20), "losetup", ["-d", device]).expect_success();
+        let second = Loop::attach(&second_file);
+        drop(first);
+        let name = second.path().file_name().expect("a name").to_str().expect("a plain name").to_owned();
+        let attached = || std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+        assert_eq!(Path::new(attached().trim()), second_file);
+        drop(second);
+        assert_ne!(Path::new(attached().trim()), second_file);
     }
 }

@@ -20,17 +20,21 @@ fn a_report_tells_what_was_kept_from_the_slow_storage() {
     let folder = TempDir::new("report");
     let mut volume = Volume::new(&folder, 32 * MIB, Tier::Flash, IoMode::Uring);
     let plain = volume.backing.clone();
-    volume.backing = format!("slow:iops=200,latency=5ms:{plain}");
+    // So slow that little of the load gets there, also where a busy machine makes that last half a minute.
+    volume.backing = format!("slow:iops=2,latency=500ms:{plain}");
     let daemon = volume.start();
-    // The history begins with the first look at it.
-    std::thread::sleep(Duration::from_millis(2500));
+    let begun = Instant::now();
+    while report(&daemon)["volumes"][0]["from"].is_null() {
+        assert!(begun.elapsed() < MINUTE, "the history does not begin");
+        std::thread::sleep(Duration::from_millis(200));
+    }
     let mut client = Client::connect(&volume.target()).unwrap();
     let mut block = [0; 4096];
     for i in 0..WRITES {
         client.write(i % 16 * 4096, &[i as u8; 4096], 0).unwrap().unwrap();
     }
     for i in 0..READS {
-        client.read(i % 64 * 4096, &mut block).unwrap().unwrap();
+        client.read(i % 20 * 4096, &mut block).unwrap().unwrap();
     }
     client.flush().unwrap().unwrap();
     daemon.drain();
@@ -57,7 +61,7 @@ fn a_report_tells_what_was_kept_from_the_slow_storage() {
         let row = rows.iter().find(|row| row["side"] == side && row["place"] == place).unwrap();
         row["p50_us"].as_f64().unwrap_or_else(|| panic!("{row}"))
     };
-    assert!(p50("write", "backing") >= 5000.0, "{one}");
+    assert!(p50("write", "backing") >= 500_000.0, "{one}");
     assert!(p50("write", "client") < p50("write", "backing"), "{one}");
 
     let text = daemon.command(["report", "--window", "1h"]).expect_success().stdout;
