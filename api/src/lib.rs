@@ -5,6 +5,7 @@
 //! - [`record`] is what is kept of a volume besides its tier.
 //! - [`status`], [`cluster`], [`placement`], [`events`] and [`history`] are what is told.
 //! - [`words`] are the states and reasons in it.
+//! - [`sentence`] is how they are said in a person's language.
 //! - [`checked`] are names and texts that a stranger may have written, [`secret`] files that nobody else may read.
 //! - [`units`] and [`calendar`] are sizes and times as people write them; [`paths`] where things lie when nobody says otherwise.
 
@@ -18,6 +19,7 @@ pub mod paths;
 pub mod placement;
 pub mod record;
 pub mod secret;
+pub mod sentence;
 pub mod status;
 pub mod units;
 pub mod words;

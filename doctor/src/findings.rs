@@ -1,5 +1,6 @@
 //! What a check says: each finding with the files that show it, its number, how sure it is, and what helps.
 
+pub use forebay_api::sentence::Sentence;
 use serde::{Deserialize, Serialize};
 
 /// How much a finding costs.
@@ -24,30 +25,6 @@ pub enum Confidence {
     Computed,
     /// Read as it stands, or measured.
     Certain,
-}
-
-/// A sentence in the user's language: its key in the table of words, and what is put in. Numbers are formatted already.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Sentence {
-    /// Key of the sentence in [`crate::words`].
-    pub key: String,
-    /// What takes the place of `{name}`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<(String, String)>,
-}
-
-impl Sentence {
-    /// Without anything to put in.
-    pub fn new(key: &'static str) -> Sentence {
-        Sentence { key: key.to_owned(), with: Vec::new() }
-    }
-
-    /// Puts in one more value.
-    #[must_use]
-    pub fn with(mut self, name: &'static str, value: impl ToString) -> Sentence {
-        self.with.push((name.to_owned(), value.to_string()));
-        self
-    }
 }
 
 /// The exact file, or counter, and what it says.
