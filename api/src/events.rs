@@ -1,5 +1,7 @@
 //! What is told of what happened: an event, and the closed list of their kinds.
 
+use crate::sentence::Sentence;
+use crate::told::Told;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -112,8 +114,11 @@ pub struct Happened {
     /// Name of the volume that it happened to; none: it is not about one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub volume: Option<String>,
-    /// What happened, as a sentence for people.
+    /// What happened, as a sentence for people: in English where it is kept, and where it is told in the language that was asked for.
     pub text: String,
+    /// The same in any language; kept, and not told.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sentence: Option<Sentence>,
     /// The same for programs: names and values that belong to the kind.
     #[serde(default)]
     pub details: Map<String, Value>,
@@ -121,8 +126,9 @@ pub struct Happened {
 
 impl Happened {
     /// Without a volume and details.
-    pub fn new(kind: EventKind, severity: Severity, text: impl Into<String>) -> Happened {
-        Happened { kind: kind.word(), severity, volume: None, text: text.into(), details: Map::new() }
+    pub fn new(kind: EventKind, severity: Severity, told: impl Into<Told>) -> Happened {
+        let Told { text, sentence } = told.into();
+        Happened { kind: kind.word(), severity, volume: None, text, sentence, details: Map::new() }
     }
 
     /// The same of this volume.

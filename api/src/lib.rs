@@ -5,7 +5,7 @@
 //! - [`record`] is what is kept of a volume besides its tier.
 //! - [`status`], [`cluster`], [`placement`], [`events`] and [`history`] are what is told.
 //! - [`words`] are the states and reasons in it.
-//! - [`sentence`] is how they are said in a person's language.
+//! - [`sentence`] is how something is said in a person's language, [`told`] what is said of events and of what is degraded.
 //! - [`checked`] are names and texts that a stranger may have written, [`secret`] files that nobody else may read.
 //! - [`units`] and [`calendar`] are sizes and times as people write them; [`paths`] where things lie when nobody says otherwise.
 
@@ -21,5 +21,6 @@ pub mod record;
 pub mod secret;
 pub mod sentence;
 pub mod status;
+pub mod told;
 pub mod units;
 pub mod words;

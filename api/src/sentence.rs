@@ -1,5 +1,9 @@
 //! Sentences for people in their language: each is kept as its key and what is put in, and said by a table of words.
 
+#[cfg(any(test, feature = "examples"))]
+pub mod check;
+mod korean;
+
 use crate::checked::without_controls;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +26,11 @@ impl Language {
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let value = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter().find_map(set).unwrap_or_default();
         Language::named(&value).unwrap_or_default()
+    }
+
+    /// As it is asked for in the API: `en`, `ja`, `ko`.
+    pub fn word(self) -> &'static str {
+        ["en", "ja", "ko"][self as usize]
     }
 
     /// The one of an `Accept-Language` (RFC 9110) that is wanted most and spoken.
@@ -53,7 +62,8 @@ impl Language {
 /// A sentence: its key, then in English, Japanese and Korean. `{name}` is put in.
 pub type Row = (&'static str, [&'static str; 3]);
 
-/// A sentence in the user's language: its key in a table of words, and what is put in. Numbers are formatted already.
+/// A sentence in the user's language: its key in a table of words, and what is put in. Numbers are formatted already. In a row `{name}` is
+/// what is put in, and `{@name}` what the tables say of the word that is put in (row `word.` and the word).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sentence {
     /// Key of the sentence in the tables of who says it.
@@ -76,15 +86,38 @@ impl Sentence {
         self
     }
 
-    /// The sentence in a language. `None`: no table has its key.
+    /// The sentence in a language. `None`: no table has its key, or what the table has needs a value that is not given, as of another
+    /// version.
     pub fn said(&self, tables: &[&[Row]], language: Language) -> Option<String> {
-        let (_, texts) = tables.iter().copied().flatten().find(|(key, _)| *key == self.key)?;
-        let mut text = texts[language as usize].to_owned();
-        for (name, value) in &self.with {
-            text = text.replace(&format!("{{{name}}}"), value);
-        }
-        Some(without_controls(&text))
+        let texts = row(tables, &self.key)?;
+        Some(without_controls(&self.filled(texts[language as usize], tables, language)?))
     }
+
+    /// A text with the values in their places: each once, whatever a value looks like. Korean particles follow the values.
+    fn filled(&self, text: &str, tables: &[&[Row]], language: Language) -> Option<String> {
+        let mut out = String::with_capacity(text.len() + 64);
+        let (mut rest, mut behind_value) = (text, false);
+        let push = |out: &mut String, piece: &str, behind_value: bool| match language {
+            Language::Ko => korean::push(out, piece, behind_value),
+            Language::En | Language::Ja => out.push_str(piece),
+        };
+        while let Some((before, after)) = rest.split_once('{') {
+            push(&mut out, before, behind_value);
+            let (name, after) = after.split_once('}')?;
+            let (name, is_word) = name.strip_prefix('@').map_or((name, false), |name| (name, true));
+            let (_, value) = self.with.iter().find(|(known, _)| known == name)?;
+            let word = || row(tables, &format!("word.{value}")).map(|texts| texts[language as usize]);
+            out.push_str(is_word.then(word).flatten().unwrap_or(value));
+            (rest, behind_value) = (after, true);
+        }
+        push(&mut out, rest, behind_value);
+        Some(out)
+    }
+}
+
+/// The texts of a key.
+fn row<'t>(tables: &[&'t [Row]], key: &str) -> Option<&'t [&'static str; 3]> {
+    tables.iter().copied().flatten().find(|(known, _)| *known == key).map(|(_, texts)| texts)
 }
 
 /// Columns that a letter takes on a terminal: two for those of East Asia (the wide ones of Unicode's UAX 11).
@@ -113,5 +146,33 @@ mod tests {
         ] {
             assert_eq!(Language::accepted(header), language, "{header}");
         }
+    }
+
+    #[test]
+    fn sentences_are_filled_as_they_are_spoken() {
+        let rows: &[Row] = &[
+            ("nodes", ["{a} and {b}", "{a} と {b}", "노드 {a}와 노드 {b}은"]),
+            ("to", ["to {s}", "{s} へ", "{s}(으)로 둡니다"]),
+            ("card", ["{nic} ({speed})", "{nic}（{speed}）", "{nic}({speed})이(가)"]),
+            ("plain", ["{a} {b}", "{a} {b}", "{a} {b}"]),
+            ("state", ["is {@a}", "{@a}です", "{@a}입니다"]),
+            ("word.x", ["an x", "エックス", "엑스"]),
+        ];
+        let said = |key: &'static str, language, with: &[(&'static str, &str)]| {
+            let sentence = with.iter().fold(Sentence::new(key), |sentence, (name, value)| sentence.with(name, value));
+            sentence.said(&[rows], language)
+        };
+        let korean = |key, with: &[(&'static str, &str)]| said(key, Language::Ko, with).unwrap();
+        assert_eq!(korean("nodes", &[("a", "1"), ("b", "6")]), "노드 1과 노드 6은");
+        assert_eq!(korean("to", &[("s", "mq-deadline")]), "mq-deadline으로 둡니다");
+        assert_eq!(korean("card", &[("nic", "eth1"), ("speed", "25 Gb/s")]), "eth1(25 Gb/s)이");
+        // What a stranger's record calls a thing is neither filled in again nor taken for a particle.
+        assert_eq!(korean("plain", &[("a", "{b}은(는)"), ("b", "x")]), "{b}은(는) x");
+        assert_eq!(said("plain", Language::En, &[("a", "{@b}\x1b"), ("b", "")]).unwrap(), "{@b}\u{fffd} ");
+        assert_eq!(said("plain", Language::En, &[("a", "x")]), None, "a row of another version");
+        assert_eq!(korean("state", &[("a", "x")]), "엑스입니다");
+        assert_eq!(said("state", Language::Ja, &[("a", "x")]).unwrap(), "エックスです");
+        assert_eq!(said("state", Language::En, &[("a", "unheard-of")]).unwrap(), "is unheard-of");
+        assert_eq!(said("word.y", Language::En, &[]), None);
     }
 }

@@ -5,6 +5,8 @@
 use crate::cluster::ClusterReport;
 use crate::config::volume::Common;
 use crate::config::{DestageName, PolicyName, TierName};
+use crate::sentence::{Language, Sentence};
+use crate::told::{self, Told};
 use crate::words::{BackingState, DestageReason, PolicyReason, VolumePhase};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -296,6 +298,9 @@ pub struct Degraded {
     pub code: String,
     /// What is wrong, as a sentence for people.
     pub text: String,
+    /// The same in any language, where the daemon keeps it; told is the text.
+    #[serde(skip)]
+    pub sentence: Option<Sentence>,
     /// For how long, as far as this daemon has seen it.
     pub since_s: f64,
 }
@@ -313,13 +318,22 @@ pub struct Reading {
 
 impl Degraded {
     /// Something that is not as it should be with a node.
-    pub fn of_node(node: &str, code: &str, text: impl Into<String>) -> Degraded {
-        Degraded { volume: None, node: Some(node.to_owned()), code: code.to_owned(), text: text.into(), since_s: 0.0 }
+    pub fn of_node(node: &str, code: &str, told: impl Into<Told>) -> Degraded {
+        let Told { text, sentence } = told.into();
+        Degraded { volume: None, node: Some(node.to_owned()), code: code.to_owned(), text, sentence, since_s: 0.0 }
     }
 
     /// Something that is not as it should be with a volume.
-    pub fn of_volume(volume: &str, code: &str, text: impl Into<String>) -> Degraded {
-        Degraded { volume: Some(volume.to_owned()), node: None, code: code.to_owned(), text: text.into(), since_s: 0.0 }
+    pub fn of_volume(volume: &str, code: &str, told: impl Into<Told>) -> Degraded {
+        let Told { text, sentence } = told.into();
+        Degraded { volume: Some(volume.to_owned()), node: None, code: code.to_owned(), text, sentence, since_s: 0.0 }
+    }
+
+    /// The same in a language, where it is a sentence of [`crate::told`].
+    #[must_use]
+    pub fn spoken(&self, language: Language) -> Degraded {
+        let said = self.sentence.as_ref().and_then(|sentence| told::say(language, sentence));
+        Degraded { text: said.unwrap_or_else(|| self.text.clone()), ..self.clone() }
     }
 
     /// What makes it the same from look to look.

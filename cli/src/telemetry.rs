@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use forebay_api::events::{Event, Severity};
 use forebay_api::history::History;
+use forebay_api::sentence::Language;
 use forebay_api::units::show_seconds;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -185,12 +186,26 @@ pub struct EventsArgs {
     /// The newest so many [default: 200]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// What events are told in [default: as LC_ALL, LC_MESSAGES, LANG say; with --json: en]
+    #[arg(long, value_name = "LANGUAGE")]
+    language: Option<Language>,
 }
 
 /// Prints the events that `forebay events` was asked for, and goes on with new ones where it is to follow.
 pub fn events(client: &Client, json: bool, args: &EventsArgs) -> Result<bool> {
     let limit = args.limit.map(|limit| limit.to_string());
-    let asked = [("window", &args.since), ("volume", &args.volume), ("kind", &args.kind), ("limit", &limit)];
+    // Programs compare texts, too: theirs do not depend on who calls them.
+    let of_environment = if json { Language::default() } else { Language::of_environment() };
+    let language = args.language.unwrap_or(of_environment);
+    // A daemon of the version before knows one language, and refuses to be asked for one.
+    let spoken = (language != Language::En).then(|| language.word().to_owned());
+    let asked = [
+        ("window", &args.since),
+        ("volume", &args.volume),
+        ("kind", &args.kind),
+        ("limit", &limit),
+        ("language", &spoken),
+    ];
     let answer = client.call("GET", &format!("/v1/events{}", query(asked.iter())), None)?;
     let events: Vec<Event> = serde_json::from_value(answer["events"].clone()).context(OTHER)?;
     if json && !args.follow {
@@ -205,7 +220,9 @@ pub fn events(client: &Client, json: bool, args: &EventsArgs) -> Result<bool> {
     let mut last = newest["events"][0]["id"].as_u64().unwrap_or(0);
     let mut lost = false;
     loop {
-        let path = format!("/v1/stream?events=1&points=0&after={last}");
+        let after = Some(last.to_string());
+        let asked = [("language", &spoken), ("after", &after)];
+        let path = format!("/v1/stream?events=1&points=0&{}", query(asked.iter()).trim_start_matches('?'));
         let followed = client.follow(&path, |message: Message<'_>| {
             lost = false;
             if message.event == "event" {

@@ -6,6 +6,7 @@
 use crate::events::Filter;
 use crate::telemetry::Telemetry;
 use forebay_api::events::{EventKind, Happened, Severity};
+use forebay_api::sentence::Sentence;
 use forebay_doctor::checks::management::is_fault;
 
 /// The detail of an event that has the entry's line.
@@ -21,14 +22,14 @@ pub fn told_last(telemetry: &Telemetry) -> Option<String> {
 /// Events of what came after the entry that was told last: `newest` are the last of `entries`, oldest first.
 pub fn news(told: Option<&str>, newest: &[String], entries: usize) -> Vec<Happened> {
     let Some(last) = newest.last() else { return Vec::new() };
-    let event = |line: &str, text: String| {
+    let event = |line: &str, sentence: Sentence| {
         let severity = if is_fault(line) { Severity::Warning } else { Severity::Info };
-        Happened::new(EventKind::BoardLog, severity, text).with(ENTRY, line)
+        Happened::new(EventKind::BoardLog, severity, sentence.with("line", line)).with(ENTRY, line)
     };
     match newest.iter().rposition(|line| Some(line.as_str()) == told) {
-        Some(at) => newest[at + 1..].iter().map(|line| event(line, format!("the board's event log: {line}"))).collect(),
-        None if entries == 1 => vec![event(last, format!("the board's event log has one entry: {last}"))],
-        None => vec![event(last, format!("the board's event log has {entries} entries, the newest one: {last}"))],
+        Some(at) => newest[at + 1..].iter().map(|line| event(line, Sentence::new("event.board"))).collect(),
+        None if entries == 1 => vec![event(last, Sentence::new("event.board-one"))],
+        None => vec![event(last, Sentence::new("event.board-many").with("entries", entries))],
     }
 }
 

@@ -1,9 +1,11 @@
 //! What is not as it should be, and what has changed: words for the fleet's view and for events, out of reports.
 
 use forebay_api::cluster::{ClusterNodeReport, MemberReport, ReplicaRole};
-use forebay_api::config::DestageName;
+use forebay_api::config::{DestageName, PolicyName};
 use forebay_api::events::{EventKind, Happened, Severity};
+use forebay_api::sentence::Sentence;
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
+use forebay_api::told::Told;
 use forebay_api::units::show_size;
 use forebay_api::words::{BackingState, ChannelPhase, PolicyReason, VolumePhase};
 use forebay_host::identity::ends::Due;
@@ -22,44 +24,45 @@ const UNANSWERED_MAX_S: f64 = 5.0;
 /// What is not as it should be with a volume.
 pub fn of_volume(v: &VolumeReport) -> Vec<Degraded> {
     let mut found = Vec::new();
-    let mut add = |code: &str, text: String| found.push(Degraded::of_volume(&v.name, code, text));
+    let mut add = |code: &str, told: Told| found.push(Degraded::of_volume(&v.name, code, told));
     if let (VolumePhase::Failed | VolumePhase::Waiting, Some(problem)) = (&v.phase, &v.problem) {
-        add(&format!("volume-{}", v.phase), problem.clone());
+        add(&format!("volume-{}", v.phase), problem.as_str().into());
     }
     if v.policy.reason != PolicyReason::AsRequested && v.policy.requested != v.policy.effective {
-        add(v.policy.reason.as_str(), policy_words(v));
+        add(v.policy.reason.as_str(), policy_instead(v).into());
     }
     if v.backing.state == BackingState::Failing {
-        let why = v.backing.error.as_deref().unwrap_or("no reason is known");
-        add("backing-failing", format!("the backing fails: {why}; what was acknowledged stays in the tier"));
+        add("backing-failing", backing_fails(v).into());
     }
     if v.backing.state == BackingState::AwaitingLock {
-        add("awaiting-lock", "I/O of an earlier process to the backing is awaited; nothing is destaged".to_owned());
+        add("awaiting-lock", Sentence::new("degraded.awaiting-lock").into());
     }
     if v.backing.state == BackingState::AwaitingFence {
-        add("awaiting-fence", v.backing.error.clone().unwrap_or_default());
+        add("awaiting-fence", Sentence::new("degraded.awaiting-fence").into());
     }
     if let Some(displaced) = &v.backing.displaced {
-        add("image-displaced", displaced.clone());
+        add("image-displaced", displaced.as_str().into());
     }
     if v.dirty.waiting_writes > 0 {
-        let (dirty, most) = (show_size(v.dirty.bytes), show_size(v.dirty.bytes_max));
-        add("writes-wait", format!("writes wait for room in the tier: {dirty} of {most} are dirty"));
+        add("writes-wait", dirty_of_most("degraded.writes-wait", v).into());
     }
     if v.dirty.unanswered_s >= UNANSWERED_MAX_S {
-        let text = format!("a write or flush has had no answer for {:.0} s", v.dirty.unanswered_s);
-        add("writes-unanswered", text);
+        let seconds = format!("{:.0}", v.dirty.unanswered_s);
+        add("writes-unanswered", Sentence::new("degraded.writes-unanswered").with("seconds", seconds).into());
     }
     if let Some(cluster) = &v.cluster {
         let copies = cluster.members.iter().filter(|member| member.role == ReplicaRole::Member).count();
         if copies < usize::from(cluster.peers) && !cluster.owner.is_empty() {
             let why: Vec<String> =
                 cluster.missing_replicas.iter().map(|without| format!("{}: {}", without.node, without.why)).collect();
-            let why = if why.is_empty() { String::new() } else { format!("; {}", why.join("; ")) };
-            add("too-few-copies", format!("{copies} copies of {} that are asked for{why}", cluster.peers));
+            let sentence = match why.is_empty() {
+                true => Sentence::new("degraded.too-few-copies"),
+                false => Sentence::new("degraded.too-few-copies-why").with("why", why.join("; ")),
+            };
+            add("too-few-copies", sentence.with("copies", copies).with("wanted", cluster.peers).into());
         }
         if cluster.unfenced > 0 {
-            add("unfenced", format!("{} former owners may still write to the backing", cluster.unfenced));
+            add("unfenced", Sentence::new("degraded.unfenced").with("owners", cluster.unfenced).into());
         }
     }
     found
@@ -86,16 +89,12 @@ pub fn of_identity(node: &str, due: Due) -> Degraded {
 pub fn of_closing(node: &str, under_way: &[UnderWay]) -> Option<Degraded> {
     let late = || under_way.iter().filter(|end| end.time >= CLOSING_MAX);
     let longest = late().max_by_key(|end| end.time)?;
-    let more = match late().count() - 1 {
-        0 => String::new(),
-        others => format!(" (and {others} more)"),
+    let sentence = match late().count() - 1 {
+        0 => Sentence::new("degraded.close-hangs"),
+        others => Sentence::new("degraded.close-hangs-more").with("more", others),
     };
-    let text = format!(
-        "closing {} has not ended after {} s{more}: its file system does not answer; whatever waits for its lock waits for that",
-        longest.what,
-        longest.time.as_secs()
-    );
-    Some(Degraded::of_node(node, "close-hangs", text))
+    let sentence = sentence.with("what", &longest.what).with("seconds", longest.time.as_secs());
+    Some(Degraded::of_node(node, "close-hangs", sentence))
 }
 
 /// What is not as it should be with the other nodes of a cluster.
@@ -104,7 +103,7 @@ pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
     let mut found: Vec<Degraded> = down
         .map(|node| {
             let why = node.channels.iter().find_map(|channel| channel.why.as_deref()).unwrap_or("no channel is up");
-            Degraded::of_node(&node.name, "link-down", format!("there is no link to it: {why}"))
+            Degraded::of_node(&node.name, "link-down", Sentence::new("degraded.link-down").with("why", why))
         })
         .collect();
     let duplicated = nodes.iter().filter_map(|node| Some((&node.name, node.duplicated.as_ref()?)));
@@ -113,19 +112,35 @@ pub fn of_nodes(nodes: &[ClusterNodeReport]) -> Vec<Degraded> {
         let down: Vec<_> = node.channels.iter().filter(|channel| channel.phase == ChannelPhase::Down).collect();
         if let Some(first) = down.first() {
             let why = first.why.as_deref().unwrap_or("no reason is known");
-            let text = format!("{} of its {} channels are down: {why}", down.len(), node.channels.len());
-            found.push(Degraded::of_node(&node.name, "channels-down", text));
+            let sentence = Sentence::new("degraded.channels-down").with("why", why);
+            let sentence = sentence.with("down", down.len()).with("channels", node.channels.len());
+            found.push(Degraded::of_node(&node.name, "channels-down", sentence));
         }
     }
     found
 }
 
-fn policy_words(v: &VolumeReport) -> String {
-    let word = |name: forebay_api::config::PolicyName| match name {
-        forebay_api::config::PolicyName::Through => "write-through",
-        forebay_api::config::PolicyName::Back => "write-back",
-    };
-    format!("{} instead of {}: {}", word(v.policy.effective), word(v.policy.requested), v.policy.reason)
+fn policy_word(name: PolicyName) -> &'static str {
+    match name {
+        PolicyName::Through => "write-through",
+        PolicyName::Back => "write-back",
+    }
+}
+
+fn policy_instead(v: &VolumeReport) -> Sentence {
+    Sentence::new("event.policy-instead")
+        .with("policy", policy_word(v.policy.effective))
+        .with("requested", policy_word(v.policy.requested))
+        .with("reason", v.policy.reason.as_str())
+}
+
+fn backing_fails(v: &VolumeReport) -> Sentence {
+    let why = v.backing.error.as_deref().unwrap_or("no reason is known");
+    Sentence::new("event.backing-failing").with("why", why)
+}
+
+fn dirty_of_most(key: &'static str, v: &VolumeReport) -> Sentence {
+    Sentence::new(key).with("dirty", show_size(v.dirty.bytes)).with("most", show_size(v.dirty.bytes_max))
 }
 
 /// Since when each thing is as it is.
@@ -195,27 +210,35 @@ impl LastReported {
         self.throttled = throttled;
         if grown {
             let began = self.throttled_at.replace(at).is_none();
-            let (dirty, most) = (show_size(now.dirty.bytes), show_size(now.dirty.bytes_max));
             return began.then(|| {
-                let text = format!("writes are slowed to the backing's speed: {dirty} of {most} are dirty");
-                Happened::new(EventKind::ThrottlingBegun, Severity::Warning, text).with("dirty_bytes", now.dirty.bytes)
+                let sentence = dirty_of_most("event.throttling-begun", now);
+                Happened::new(EventKind::ThrottlingBegun, Severity::Warning, sentence)
+                    .with("dirty_bytes", now.dirty.bytes)
             });
         }
         if self.throttled_at.is_some_and(|last| at.saturating_duration_since(last) >= THROTTLED_UNTIL) {
             self.throttled_at = None;
-            return Some(Happened::new(EventKind::ThrottlingEnded, Severity::Info, "writes find room at once again"));
+            return Some(info(EventKind::ThrottlingEnded, Sentence::new("event.throttling-ended")));
         }
         None
     }
+}
+
+fn info(kind: EventKind, sentence: Sentence) -> Happened {
+    Happened::new(kind, Severity::Info, sentence)
 }
 
 fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
     let mut events = Vec::new();
     if was.phase != is.phase {
         let severity = if is.phase == VolumePhase::Failed { Severity::Error } else { Severity::Info };
-        let why = is.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let sentence = match &is.problem {
+            Some(why) => Sentence::new("event.phase-why").with("why", why),
+            None => Sentence::new("event.phase"),
+        };
+        let sentence = sentence.with("from", was.phase.as_str()).with("to", is.phase.as_str());
         events.push(
-            Happened::new(EventKind::PhaseChanged, severity, format!("from {} to {}{why}", was.phase, is.phase))
+            Happened::new(EventKind::PhaseChanged, severity, sentence)
                 .with("from", was.phase.as_str())
                 .with("to", is.phase.as_str()),
         );
@@ -229,41 +252,43 @@ fn between(was: &VolumeReport, is: &VolumeReport) -> Vec<Happened> {
         != (is.policy.effective, is.policy.requested, of_owner(&is.policy.reason))
         && is.policy.reason != PolicyReason::OwnedElsewhere
     {
-        let (severity, text) = match is.policy.reason {
+        let (severity, sentence) = match is.policy.reason {
             PolicyReason::AsRequested => {
-                (Severity::Info, format!("{:?}, as requested", is.policy.effective).to_lowercase())
+                let policy = policy_word(is.policy.effective);
+                (Severity::Info, Sentence::new("event.policy").with("policy", policy))
             }
-            PolicyReason::TierError => (Severity::Error, policy_words(is)),
-            _ => (Severity::Warning, policy_words(is)),
+            PolicyReason::TierError => (Severity::Error, policy_instead(is)),
+            _ => (Severity::Warning, policy_instead(is)),
         };
         events.push(
-            Happened::new(EventKind::PolicyChanged, severity, text)
+            Happened::new(EventKind::PolicyChanged, severity, sentence)
                 .with("requested", serde_json::json!(is.policy.requested))
                 .with("effective", serde_json::json!(is.policy.effective))
                 .with("reason", is.policy.reason.as_str()),
         );
     }
     if was.policy.reason != PolicyReason::TierError && is.policy.reason == PolicyReason::TierError {
-        let text = format!("the tier {} has failed: writes fail, reads go on", is.tier.path);
-        events.push(Happened::new(EventKind::TierFailed, Severity::Error, text));
+        let sentence = Sentence::new("event.tier-failed").with("path", &is.tier.path);
+        events.push(Happened::new(EventKind::TierFailed, Severity::Error, sentence));
     }
     backing(was, is, &mut events);
     if was.destage.effective != is.destage.effective && was.phase == is.phase {
         let word = if is.destage.effective == DestageName::Journaled { "journaled" } else { "ordered" };
-        let text = format!("destage is {word} now: {}", is.destage.reason);
+        let sentence = Sentence::new("event.destage").with("mode", word).with("reason", is.destage.reason.as_str());
         events.push(
-            Happened::new(EventKind::DestageChanged, Severity::Info, text)
+            info(EventKind::DestageChanged, sentence)
                 .with("effective", word)
                 .with("reason", is.destage.reason.as_str()),
         );
     }
     if was.size_bytes != is.size_bytes && was.size_bytes > 0 && is.size_bytes > 0 {
-        let text = format!("grown from {} to {}", show_size(was.size_bytes), show_size(is.size_bytes));
-        events.push(Happened::new(EventKind::VolumeResized, Severity::Info, text).with("size_bytes", is.size_bytes));
+        let (from, to) = (show_size(was.size_bytes), show_size(is.size_bytes));
+        let sentence = Sentence::new("event.resized").with("from", from).with("to", to);
+        events.push(info(EventKind::VolumeResized, sentence).with("size_bytes", is.size_bytes));
     }
     if was.tier.kind != is.tier.kind {
-        let text = format!("its tier is in {} now", is.tier.kind.word());
-        events.push(Happened::new(EventKind::TierChanged, Severity::Info, text).with("tier", is.tier.kind.word()));
+        let sentence = Sentence::new("event.tier").with("tier", is.tier.kind.word());
+        events.push(info(EventKind::TierChanged, sentence).with("tier", is.tier.kind.word()));
     }
     cluster(was, is, &mut events);
     events
@@ -275,32 +300,34 @@ fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
         match after {
             BackingState::Failing => {
                 let why = is.backing.error.as_deref().unwrap_or("no reason is known");
-                let text = format!("the backing fails: {why}; what was acknowledged stays in the tier");
-                events.push(Happened::new(EventKind::BackingFailing, Severity::Error, text).with("error", why));
+                let failing = Happened::new(EventKind::BackingFailing, Severity::Error, backing_fails(is));
+                events.push(failing.with("error", why));
             }
             BackingState::AwaitingFence => {
-                let text = is.backing.error.as_deref().unwrap_or_default();
-                events.push(Happened::new(EventKind::BackingAwaitsFence, Severity::Error, text));
+                let sentence = Sentence::new("degraded.awaiting-fence");
+                events.push(Happened::new(EventKind::BackingAwaitsFence, Severity::Error, sentence));
             }
             BackingState::Ready if *before == BackingState::Held => {
-                events.push(Happened::new(EventKind::HoldEnded, Severity::Info, "the backing is written to again"));
+                events.push(info(EventKind::HoldEnded, Sentence::new("event.hold-ended")));
+            }
+            BackingState::Ready if *before == BackingState::Closed => {
+                events.push(info(EventKind::BackingReady, Sentence::new("event.backing-opened")));
             }
             BackingState::Ready => {
-                events.push(Happened::new(EventKind::BackingReady, Severity::Info, format!("no more {before}")))
+                let sentence = Sentence::new("event.backing-ready").with("before", before.as_str());
+                events.push(info(EventKind::BackingReady, sentence));
             }
             BackingState::Held => {
                 let left = is.backing.hold_left_s.unwrap_or(0.0);
-                let text = format!("the backing is complete and stays unchanged for {left:.0} s at most");
-                events.push(Happened::new(EventKind::HoldBegun, Severity::Info, text).with("seconds", left));
+                let sentence = Sentence::new("event.hold-begun").with("seconds", format!("{left:.0}"));
+                events.push(info(EventKind::HoldBegun, sentence).with("seconds", left));
             }
             _ => {}
         }
     }
     match (&was.backing.displaced, &is.backing.displaced) {
-        (None, Some(text)) => events.push(Happened::new(EventKind::ImageDisplaced, Severity::Error, text)),
-        (Some(_), None) => {
-            events.push(Happened::new(EventKind::ImageInPlace, Severity::Info, "the image is at its path again"));
-        }
+        (None, Some(text)) => events.push(Happened::new(EventKind::ImageDisplaced, Severity::Error, text.as_str())),
+        (Some(_), None) => events.push(info(EventKind::ImageInPlace, Sentence::new("event.image-in-place"))),
         (None, None) | (Some(_), Some(_)) => {}
     }
 }
@@ -308,7 +335,10 @@ fn backing(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
 fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
     let (Some(was), Some(is)) = (&was.cluster, &is.cluster) else { return };
     if was.owner != is.owner && !is.owner.is_empty() {
-        let before = if was.owner.is_empty() { "nobody" } else { was.owner.as_str() };
+        let sentence = match was.owner.is_empty() {
+            true => Sentence::new("event.first-owner"),
+            false => Sentence::new("event.owner").with("former", &was.owner),
+        };
         let grown = |name: &str| is.counters.get(name) > was.counters.get(name);
         let (kind, severity) = match (grown("take_overs"), grown("hand_overs")) {
             (true, _) => (EventKind::TakeOver, Severity::Warning),
@@ -316,7 +346,7 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
             (false, false) => (EventKind::OwnerChanged, Severity::Info),
         };
         events.push(
-            Happened::new(kind, severity, format!("{} owns it, after {before}", is.owner))
+            Happened::new(kind, severity, sentence.with("owner", &is.owner))
                 .with("owner", is.owner.as_str())
                 .with("former", was.owner.as_str())
                 .with("term", is.term),
@@ -327,12 +357,12 @@ fn cluster(was: &VolumeReport, is: &VolumeReport, events: &mut Vec<Happened>) {
     };
     let (before, after) = (copies(&was.members), copies(&is.members));
     for node in before.iter().filter(|node| !after.contains(node)) {
-        let text = format!("{node} keeps its log no more");
-        events.push(Happened::new(EventKind::MemberLost, Severity::Warning, text).with("member", node.as_str()));
+        let sentence = Sentence::new("event.member-lost").with("node", node);
+        events.push(Happened::new(EventKind::MemberLost, Severity::Warning, sentence).with("member", node.as_str()));
     }
     for node in after.iter().filter(|node| !before.contains(node)) {
-        let text = format!("{node} keeps its log");
-        events.push(Happened::new(EventKind::MemberJoined, Severity::Info, text).with("member", node.as_str()));
+        let sentence = Sentence::new("event.member-joined").with("node", node);
+        events.push(info(EventKind::MemberJoined, sentence).with("member", node.as_str()));
     }
 }
 

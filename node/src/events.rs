@@ -5,7 +5,10 @@
 
 use forebay_api::calendar;
 use forebay_api::events::{Event, Happened};
+use forebay_api::sentence::Language;
+use forebay_api::told;
 use forebay_core::format::crc32c;
+use forebay_doctor::words;
 use serde_json::Map;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -20,6 +23,8 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Bytes of a text; a longer one is cut.
 const TEXT_BYTES_MAX: usize = 1024;
 const DETAILS_BYTES_MAX: usize = 1024;
+/// Bytes of a text that is too long a line with more: JSON takes six for each of some letters.
+const SHORT_TEXT_BYTES_MAX: usize = 256;
 
 /// Which events are asked for.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +50,15 @@ impl Filter {
             && (self.from.is_none() && self.to.is_none()
                 || self.from.is_none_or(|from| at() >= from) && self.to.is_none_or(|to| at() < to))
     }
+}
+
+/// The event as it is told: in a language, where it is a sentence that this daemon knows; in English as it was told first.
+pub fn spoken(mut event: Event, language: Language) -> Event {
+    if let Some(sentence) = event.what.sentence.take().filter(|_| language != Language::En) {
+        let said = told::say(language, &sentence).or_else(|| words::known(language, &sentence));
+        event.what.text = said.unwrap_or(event.what.text);
+    }
+    event
 }
 
 /// The events of this node.
@@ -73,12 +87,23 @@ impl Events {
 
     /// Takes in one that this node tells; the event as it is now known.
     pub fn add(&mut self, node: &str, mut what: Happened) -> Event {
-        cut(&mut what.text);
+        cut(&mut what.text, TEXT_BYTES_MAX);
         if serde_json::to_string(&what.details).is_ok_and(|text| text.len() > DETAILS_BYTES_MAX) {
             what.details = Map::new();
         }
         let at = calendar::show_ms(calendar::now_ms());
-        let event = Event { id: self.next_id, at, node: node.to_owned(), what };
+        let mut event = Event { id: self.next_id, at, node: node.to_owned(), what };
+        // What says it in other languages goes first; then it stays in English.
+        let shorten: [fn(&mut Happened); 3] = [
+            |what| what.sentence = None,
+            |what| what.details = Map::new(),
+            |what| cut(&mut what.text, SHORT_TEXT_BYTES_MAX),
+        ];
+        for shorten in shorten {
+            if encode_line(&event).len() >= LINE_BYTES_MAX {
+                shorten(&mut event.what);
+            }
+        }
         self.next_id = self.next_id.saturating_add(1);
         if self.kept.len() >= 2 * FILE_LINES_MAX {
             self.kept.pop_front();
@@ -105,9 +130,9 @@ impl Events {
     }
 }
 
-fn cut(text: &mut String) {
-    if text.len() > TEXT_BYTES_MAX {
-        let end = (0..=TEXT_BYTES_MAX - 4).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() > bytes_max {
+        let end = (0..=bytes_max - 4).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
         text.truncate(end);
         text.push_str(" ...");
     }
@@ -169,6 +194,7 @@ impl Journal {
 mod tests {
     use super::*;
     use forebay_api::events::{EventKind, Severity};
+    use forebay_api::sentence::Sentence;
     use std::collections::{BTreeMap, BTreeSet};
 
     fn happened(number: u32) -> Happened {
@@ -237,6 +263,36 @@ mod tests {
             Happened::new(EventKind::LinkUp, Severity::Info, "ü".repeat(5000)).with("x", "y".repeat(5000)),
         );
         assert!(encode_line(&long).len() < LINE_BYTES_MAX);
+        // Letters of which JSON takes six bytes each.
+        let told = Sentence::new("event.board").with("line", "\u{1}".repeat(500));
+        let escaped = Happened::new(EventKind::LinkUp, Severity::Info, told).with("x", "\u{1}".repeat(150));
+        let escaped = kept.add("alpha", Happened { text: "\u{1}".repeat(1000), ..escaped });
+        assert!(encode_line(&escaped).len() < LINE_BYTES_MAX && escaped.what.text.len() > 200);
+    }
+
+    #[test]
+    fn an_event_of_an_earlier_life_is_told_in_the_language_that_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut kept = events(dir.path());
+        let mut journal = Journal::open(dir.path()).unwrap();
+        let of_doctor = Sentence::new("disk.scheduler-remedy").with("disk", "nvme0n1");
+        let long = Sentence::new("event.board").with("line", "x".repeat(4000));
+        for told in [Sentence::new("event.link-up").with("peer", "beta"), of_doctor, Sentence::new("of.a.newer"), long]
+        {
+            let event = kept.add("alpha", Happened::new(EventKind::LinkUp, Severity::Info, told));
+            journal.add(&encode_line(&event)).unwrap();
+        }
+        journal.add(&encode_line(&kept.add("alpha", happened(5)))).unwrap();
+        let told = |language| -> Vec<String> {
+            let all = events(dir.path()).find(&Filter::default(), 10).into_iter();
+            let all = all.map(|event| spoken(event, language)).inspect(|event| assert_eq!(event.what.sentence, None));
+            all.map(|event| event.what.text).collect()
+        };
+        let (ja, en) = (told(Language::Ja), told(Language::En));
+        assert_eq!(en[0], "the link to beta works");
+        assert_eq!(ja[..3], ["beta へのリンクが回復しました", "nvme0n1 のスケジューラーを外します", ""]);
+        assert_eq!((&ja[3], &ja[4]), (&en[3], &en[4]), "too long, and without a sentence");
+        assert!(en[3].starts_with("the board's event log: xxx"));
     }
 
     #[test]

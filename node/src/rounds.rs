@@ -10,7 +10,9 @@ use crate::seconds::Seconds;
 use crate::telemetry::Telemetry;
 use forebay_api::calendar;
 use forebay_api::events::{EventKind, Happened};
+use forebay_api::sentence::Sentence;
 use forebay_api::status::{DoctorSummary, Reading};
+use forebay_api::told::Told;
 use forebay_doctor::findings::Severity;
 use forebay_doctor::report::{FineSaid, Hidden, Report, Said};
 use forebay_doctor::words::Language;
@@ -220,7 +222,8 @@ fn news(before: &BTreeMap<String, String>, report: &Report, at: &str) -> (Vec<Ha
             Severity::Error => forebay_api::events::Severity::Error,
             Severity::Warning | Severity::Note => forebay_api::events::Severity::Warning,
         };
-        news.push(Happened::new(EventKind::DoctorFinding, severity, said.says.clone()).with("finding", *id));
+        let told = Told { text: said.says.clone(), sentence: Some(said.finding.text.clone()) };
+        news.push(Happened::new(EventKind::DoctorFinding, severity, told).with("finding", *id));
     }
     let since = |id: &str| before.get(id).map_or(at, String::as_str).to_owned();
     let mut told: BTreeMap<String, String> = now.keys().map(|&id| (id.to_owned(), since(id))).collect();
@@ -230,9 +233,9 @@ fn news(before: &BTreeMap<String, String>, report: &Report, at: &str) -> (Vec<Ha
             told.insert(id.clone(), since.clone());
             continue;
         }
-        let text = format!("{id}: the doctor finds it no more");
+        let gone = Sentence::new("event.finding-gone").with("finding", id);
         news.push(
-            Happened::new(EventKind::DoctorFindingGone, forebay_api::events::Severity::Info, text)
+            Happened::new(EventKind::DoctorFindingGone, forebay_api::events::Severity::Info, gone)
                 .with("finding", id.as_str()),
         );
     }

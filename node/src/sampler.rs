@@ -22,6 +22,7 @@ use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::history::format::{Owner, RINGS, Slot};
 use forebay_api::history::series::{Kind, NO_VALUES, Values};
 use forebay_api::record::VolumeId;
+use forebay_api::sentence::Sentence;
 use forebay_api::status::{CoordinatorTrouble, Degraded, VolumeReport};
 use forebay_core::stats::Stats;
 use forebay_host::identity::ends::Due;
@@ -301,8 +302,8 @@ impl Sampler {
             let told = self.told.remove(volume).expect("it was just found there");
             self.volumes.remove(volume);
             self.telemetry.forget(*volume);
-            let text = "it was deleted, and its history with it; its backing stays";
-            self.telemetry.happened(Happened::new(EventKind::VolumeDeleted, Severity::Info, text).of(told.name()));
+            let deleted = Happened::new(EventKind::VolumeDeleted, Severity::Info, Sentence::new("event.deleted"));
+            self.telemetry.happened(deleted.of(told.name()));
         }
         !gone.is_empty()
     }
@@ -313,10 +314,11 @@ impl Sampler {
             if before.is_none_or(|before| before == up) || self.telemetry.is_ending() {
                 continue;
             }
-            let event = match up {
-                true => Happened::new(EventKind::LinkUp, Severity::Info, format!("the link to {name} works")),
-                false => Happened::new(EventKind::LinkDown, Severity::Warning, format!("the link to {name} is down")),
+            let (kind, severity, key) = match up {
+                true => (EventKind::LinkUp, Severity::Info, "event.link-up"),
+                false => (EventKind::LinkDown, Severity::Warning, "event.link-down"),
             };
+            let event = Happened::new(kind, severity, Sentence::new(key).with("peer", name));
             self.telemetry.happened(event.with("peer", name.as_str()));
         }
     }
@@ -325,14 +327,10 @@ impl Sampler {
         if let Some((before, then)) = self.last.replace((at, moment)) {
             let ahead = at as f64 - before as f64 - moment.saturating_duration_since(then).as_secs_f64();
             if ahead.abs() > CLOCK_SET_S {
-                let words = if ahead < 0.0 {
-                    "was set back; of seconds that come twice the history keeps the newer account"
-                } else {
-                    "went forward: it was set, or the machine was suspended; the history has a gap"
-                };
-                let text = format!("the wall clock {words} ({:.0} s)", ahead.abs());
+                let key = if ahead < 0.0 { "event.clock-back" } else { "event.clock-forward" };
+                let sentence = Sentence::new(key).with("seconds", format!("{:.0}", ahead.abs()));
                 self.telemetry.happened(
-                    Happened::new(EventKind::ClockSet, Severity::Warning, text).with("seconds", ahead.round()),
+                    Happened::new(EventKind::ClockSet, Severity::Warning, sentence).with("seconds", ahead.round()),
                 );
             }
         }
@@ -343,7 +341,7 @@ impl Sampler {
         if problem.is_some() != self.history_problem.is_some() {
             self.telemetry.happened(match &problem {
                 Some(why) => Happened::new(EventKind::HistoryFailing, Severity::Warning, why.as_str()),
-                None => Happened::new(EventKind::HistoryReady, Severity::Info, "the history is written again"),
+                None => Happened::new(EventKind::HistoryReady, Severity::Info, Sentence::new("event.history-ready")),
             });
         }
         self.history_problem = problem;
@@ -359,8 +357,8 @@ impl Sampler {
             }
         }
         if troubles.is_empty() && !self.coordinator.is_empty() {
-            let text = "etcd has room, and no alarm, again";
-            self.telemetry.happened(Happened::new(EventKind::CoordinatorWell, Severity::Info, text));
+            let sentence = Sentence::new("event.coordinator-well");
+            self.telemetry.happened(Happened::new(EventKind::CoordinatorWell, Severity::Info, sentence));
         }
         self.coordinator = troubles;
     }

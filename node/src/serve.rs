@@ -22,6 +22,7 @@ use forebay_api::config::volume::VolumeSpec;
 use forebay_api::config::{Config, HttpAddress, HttpTls, NbdAddress, SHARDS_MAX, TlsFiles};
 use forebay_api::events::{EventKind, Happened, Severity};
 use forebay_api::paths;
+use forebay_api::sentence::Sentence;
 use forebay_api::units::{show_seconds, show_size};
 use forebay_front::nbd::tls::TlsServer;
 use forebay_io::folder::{self, Folder};
@@ -215,8 +216,8 @@ fn spawn_shards(
 
 /// The last event of a history: the daemon was stopped in order.
 fn record_stop(telemetry: &Telemetry, complete: bool) {
-    let words = if complete { "every image is complete" } else { "not every image is complete by itself" };
-    let stopped = Happened::new(EventKind::DaemonStopped, Severity::Info, format!("the daemon was stopped; {words}"));
+    let key = if complete { "event.stopped-complete" } else { "event.stopped-incomplete" };
+    let stopped = Happened::new(EventKind::DaemonStopped, Severity::Info, Sentence::new(key));
     telemetry.happened(stopped.with("complete", complete));
     telemetry.end();
 }
@@ -225,13 +226,13 @@ fn record_stop(telemetry: &Telemetry, complete: bool) {
 fn record_start(telemetry: &Telemetry) {
     let last = telemetry.last_event();
     let clean = last.as_deref().is_none_or(|kind| kind == EventKind::DaemonStopped.word());
-    let (severity, before) = match (clean, last.is_some()) {
-        (true, false) => (Severity::Info, "for the first time on this state folder"),
-        (true, true) => (Severity::Info, "after a stop in order"),
-        (false, _) => (Severity::Warning, "after a daemon that was killed, or crashed, or lost its machine"),
+    let (severity, key) = match (clean, last.is_some()) {
+        (true, false) => (Severity::Info, "event.started-first"),
+        (true, true) => (Severity::Info, "event.started"),
+        (false, _) => (Severity::Warning, "event.started-after-crash"),
     };
-    let text = format!("forebay {} was started, {before}", env!("CARGO_PKG_VERSION"));
-    let started = Happened::new(EventKind::DaemonStarted, severity, text);
+    let sentence = Sentence::new(key).with("version", env!("CARGO_PKG_VERSION"));
+    let started = Happened::new(EventKind::DaemonStarted, severity, sentence);
     telemetry.happened(started.with("clean", clean).with("version", env!("CARGO_PKG_VERSION")));
 }
 

@@ -8,6 +8,7 @@ use forebay_api::record::Record;
 use forebay_api::status::{
     BackingReport, DestageReport, DirtyReport, PolicyReport, Positions, TierReport, VolumeReport,
 };
+use forebay_api::told::AWAITING_FENCE;
 use forebay_api::words::{BackingState, DestageReason, PolicyReason, VolumePhase};
 use forebay_core::status::{self as core, Counters, Phase, Policy};
 use forebay_core::types::{BLOCK_BYTES, BlockIndex, IoError};
@@ -143,10 +144,6 @@ fn phase_and_problem(phase: Phase) -> (VolumePhase, Option<String>) {
         Phase::Refused(reason) => (VolumePhase::Failed, Some(reason.to_owned())),
     }
 }
-
-/// Why nothing is destaged after too many take-overs without proof, and what ends that.
-pub const AWAITING_FENCE: &str = "nothing is destaged: as many former owners as can be named may still write to it. Each has to be \
-                                  fenced, or `forebay volume fenced` to be told that it was";
 
 /// What keeps the backing from its work, while something does.
 pub fn backing_trouble(snapshot: &Snapshot) -> Option<String> {

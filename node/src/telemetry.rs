@@ -4,7 +4,7 @@
 //! Nothing here is in the data path, and nobody here waits for a disk or for a reader: what a disk does not take is
 //! dropped and told ([`crate::history::writer`]), and a reader that does not keep up is cut off.
 
-use crate::events::{Events, Filter, encode_line};
+use crate::events::{Events, Filter, encode_line, spoken};
 use crate::history::query::Query;
 use crate::history::writer::{Job, Writer};
 use crate::history::{album, files, query};
@@ -16,6 +16,7 @@ use forebay_api::history::pictures::{PICTURE_S, Picture};
 use forebay_api::history::series::{Kind, NO_VALUES, Values};
 use forebay_api::history::{History, pictures};
 use forebay_api::record::VolumeId;
+use forebay_api::sentence::Language;
 use forebay_api::status::{Degraded, HistoryState};
 use forebay_core::stats::Stats;
 use std::collections::{BTreeMap, HashMap};
@@ -80,6 +81,8 @@ pub struct Interest {
     pub events: bool,
     /// Figures are not told to it.
     pub without_points: bool,
+    /// What events and trouble are told in.
+    pub language: Language,
 }
 
 struct Reader {
@@ -134,8 +137,11 @@ impl Telemetry {
     pub fn happened(&self, what: Happened) {
         let event = self.events.lock().expect(HELD).add(&self.name(), what);
         self.writer.send(Job::Line(encode_line(&event)));
-        let message = event_message(&event);
-        self.broadcast(|reader| reader.interest.wants(&event).then(|| message.clone()));
+        let mut in_languages = EachLanguage::default();
+        self.broadcast(|reader| {
+            let text = |language| event_text(&event, language);
+            reader.interest.wants(&event).then(|| in_languages.in_language(reader.interest.language, text))
+        });
     }
 
     /// Events that a filter lets through, see [`Events::find`].
@@ -186,8 +192,9 @@ impl Telemetry {
             Interest { volumes, .. } => Some(point_message(&name, &latest, volumes.as_ref())),
         });
         if changed {
-            let message = fleet_message(&latest);
-            self.broadcast(|_| Some(message.clone()));
+            let mut in_languages = EachLanguage::default();
+            let text = |language| fleet_text(&latest, language);
+            self.broadcast(|reader| Some(in_languages.in_language(reader.interest.language, text)));
         }
         *self.latest.lock().expect(HELD) = latest;
     }
@@ -274,10 +281,10 @@ impl Telemetry {
         if let Some(after) = last_seen.filter(|_| interest.events) {
             let missed = self.events(&Filter { after: Some(after), ..Filter::default() }, RESUMED_MAX);
             for event in missed.iter().filter(|event| interest.wants(event)) {
-                first.push_str(&event_text(event));
+                first.push_str(&event_text(event, interest.language));
             }
         }
-        first.push_str(&fleet_text(&self.latest.lock().expect(HELD)));
+        first.push_str(&fleet_text(&self.latest.lock().expect(HELD), interest.language));
         queue.try_send(Bytes::from(first)).expect("it has room for the first");
         readers.push(Reader { queue, interest });
         Some(messages)
@@ -326,29 +333,34 @@ fn point_message(node: &str, latest: &Latest, volumes: Option<&Vec<String>>) -> 
     Bytes::from(text)
 }
 
-fn event_text(event: &Event) -> String {
-    let json = serde_json::to_string(event).expect("an event is plain values");
+/// A message in each language that somebody reads, made when the first of them is there.
+#[derive(Default)]
+struct EachLanguage([Option<Bytes>; 3]);
+
+impl EachLanguage {
+    fn in_language(&mut self, language: Language, text: impl FnOnce(Language) -> String) -> Bytes {
+        self.0[language as usize].get_or_insert_with(|| Bytes::from(text(language))).clone()
+    }
+}
+
+fn event_text(event: &Event, language: Language) -> String {
+    let event = spoken(event.clone(), language);
+    let json = serde_json::to_string(&event).expect("an event is plain values");
     format!("id: {}\nevent: event\ndata: {json}\n\n", event.id)
 }
 
-fn event_message(event: &Event) -> Bytes {
-    Bytes::from(event_text(event))
-}
-
-fn fleet_text(latest: &Latest) -> String {
+fn fleet_text(latest: &Latest, language: Language) -> String {
     let volumes: Vec<&String> = latest.volumes.keys().collect();
-    let json = serde_json::json!({ "at": latest.at, "volumes": volumes, "degraded": latest.degraded });
+    let degraded: Vec<Degraded> = latest.degraded.iter().map(|found| found.spoken(language)).collect();
+    let json = serde_json::json!({ "at": latest.at, "volumes": volumes, "degraded": degraded });
     format!("event: fleet\ndata: {json}\n\n")
-}
-
-fn fleet_message(latest: &Latest) -> Bytes {
-    Bytes::from(fleet_text(latest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_api::events::{EventKind, Severity};
+    use forebay_api::sentence::Sentence;
 
     fn telemetry(dir: &Path) -> Telemetry {
         std::fs::create_dir_all(dir.join("history")).unwrap();
@@ -376,7 +388,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let telemetry = telemetry(dir.path());
         let mut all = telemetry.watch(Interest::default(), None).unwrap();
-        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true, without_points: false };
+        let interest = Interest { volumes: Some(vec!["vm2".to_owned()]), events: true, ..Interest::default() };
         let mut one = telemetry.watch(interest, None).unwrap();
         assert!(text(&mut all).starts_with("retry: 2000\n\nevent: fleet\n") && !text(&mut one).is_empty());
         telemetry.publish(latest(7), false);
@@ -394,6 +406,33 @@ mod tests {
         let event = text(&mut one);
         assert!(event.starts_with("id: 2\nevent: event\n"), "{event}");
         assert_eq!(data(&event)["volume"], "vm2");
+    }
+
+    #[test]
+    fn each_reader_is_told_in_its_language_and_what_came_before_it_as_well() {
+        let dir = tempfile::tempdir().unwrap();
+        let telemetry = telemetry(dir.path());
+        let link_down = || Sentence::new("event.link-down").with("peer", "beta");
+        let down = || Happened::new(EventKind::LinkDown, Severity::Warning, link_down());
+        telemetry.happened(down());
+        let interest = |language| Interest { events: true, language, ..Interest::default() };
+        let languages = [Language::En, Language::Ja, Language::Ko];
+        let mut readers = languages.map(|language| telemetry.watch(interest(language), Some(0)).unwrap());
+        telemetry.happened(down());
+        let found = Degraded::of_node("beta", "link-down", Sentence::new("degraded.link-down").with("why", "refused"));
+        telemetry.publish(Latest { degraded: vec![found], ..latest(1) }, true);
+        let words = [
+            ["the link to beta is down", "there is no link to it: refused"],
+            ["beta へのリンクが切れています", "このノードへのリンクがありません：refused"],
+            ["beta에 대한 링크가 끊겼습니다", "이 노드에 대한 링크가 없습니다: refused"],
+        ];
+        for (reader, [down, none]) in readers.iter_mut().zip(words) {
+            let missed = text(reader);
+            assert!(missed.contains(down) && !missed.contains("sentence"), "{missed}");
+            assert_eq!(data(&text(reader))["text"], down);
+            text(reader);
+            assert_eq!(data(&text(reader))["degraded"][0]["text"], none);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ import { Refused, ask } from "./api";
 import type { Data } from "./chart";
 import { listen, together } from "./live";
 import type { Figures, Happening, History } from "./types";
+import { language } from "./words";
 
 export const WINDOWS = { "10m": 600, "1h": 3600, "8h": 28_800, "1d": 86_400, "7d": 604_800 } as const;
 export type Window = keyof typeof WINDOWS;
@@ -88,7 +89,7 @@ export class Figure {
       const of = this.#mine.kind === "volume" ? `&volume=${encodeURIComponent(this.#mine.name)}` : "";
       const events = await ask<{ events: Happening[] }>(
         // A window that ends now has no end here: what is newer than its last point would be left out.
-        `/v1/events?from=${Math.floor(history.from)}${"window" in range ? "" : `&to=${Math.ceil(history.to)}`}&limit=${EVENTS_MAX}${of}`,
+        `/v1/events?from=${Math.floor(history.from)}${"window" in range ? "" : `&to=${Math.ceil(history.to)}`}&limit=${EVENTS_MAX}&language=${language()}${of}`,
         own.signal,
       );
       this.#take(history);

@@ -4,6 +4,7 @@
 
 import { Refused, Unreachable, ask, follow } from "./api";
 import type { Fleet, Happening, Point } from "./types";
+import { language } from "./words";
 
 /** As long as the daemon does not answer, it is asked again after so long, and ever longer. */
 const AGAIN_MS = [500, 1000, 2000, 5000, 10_000];
@@ -63,7 +64,7 @@ export async function refresh(): Promise<void> {
   clearTimeout(fleetTimer);
   const signal = running?.signal;
   try {
-    const asked = await ask<Fleet>("/v1/fleet", signal);
+    const asked = await ask<Fleet>(`/v1/fleet?language=${language()}`, signal);
     fleet = asked;
     // A single answer may have failed while the stream went on.
     if (streaming?.aborted === false && state.kind !== "live") become({ kind: "live" });
@@ -104,7 +105,7 @@ async function run(signal: AbortSignal): Promise<void> {
         become({ kind: "live" });
         for (const listener of listeners) listener.back?.();
       };
-      await follow("/v1/stream?events=1", lastEvent, begun, heard, signal);
+      await follow(`/v1/stream?events=1&language=${language()}`, lastEvent, begun, heard, signal);
     } catch (error) {
       if (signal.aborted) return;
       failed(error);

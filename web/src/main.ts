@@ -70,7 +70,7 @@ function nameSession(button: HTMLElement): void {
 }
 
 function frame(): HTMLElement {
-  const languages = h("select", { id: "language", "aria-label": t("frame.language"), change: () => { speak(languages.value); begin(); } });
+  const languages = h("select", { id: "language", "aria-label": t("frame.language"), change: () => { speak(languages.value); restart(); begin(); } });
   for (const [code, name] of Object.entries(LANGUAGES)) languages.append(h("option", { value: code, lang: code, selected: code === language() }, name));
   const themes = h("select", { id: "theme", "aria-label": t("frame.theme"), change: () => setTheme(THEMES.find((one) => one === themes.value) ?? "auto") });
   for (const one of THEMES) themes.append(h("option", { value: one, selected: one === theme() }, `◐ ${t(`theme.${one}`)}`));

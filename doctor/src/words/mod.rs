@@ -31,10 +31,15 @@ const TABLES: [&[Row]; 12] = [
     peer::ROWS,
 ];
 
+/// The sentence in a language. None: the doctor has no words for it.
+pub fn known(language: Language, sentence: &Sentence) -> Option<String> {
+    sentence.said(&TABLES, language)
+}
+
 /// The sentence in a language.
 pub fn say(language: Language, sentence: &Sentence) -> String {
     // A finding of a newer peer has words of its own.
-    sentence.said(&TABLES, language).unwrap_or_else(|| format!("{} {:?}", sentence.key, sentence.with))
+    known(language, sentence).unwrap_or_else(|| format!("{} {:?}", sentence.key, sentence.with))
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use axum::{Extension, Json, Router};
 use forebay_api::config::volume::Change;
 use forebay_api::config::volume::VolumeSpec;
 use forebay_api::events::{EventKind, Happened, Severity};
+use forebay_api::sentence::Sentence;
 use forebay_api::units::show_size;
 use forebay_host::identity::revocation::Revocation;
 pub use listener::{Bounded, Secured, Shared, load_tls, serve};
@@ -212,8 +213,9 @@ async fn create(
     };
     let report = to_the_end(async move {
         let report = node.create(spec, named_by).await?;
-        let text = format!("created, of {}, before {}", show_size(report.size_bytes), report.backing.spec);
-        let created = Happened::new(EventKind::VolumeCreated, Severity::Info, text).of(&report.name);
+        let sentence = Sentence::new("event.created").with("size", show_size(report.size_bytes));
+        let sentence = sentence.with("backing", &report.backing.spec);
+        let created = Happened::new(EventKind::VolumeCreated, Severity::Info, sentence).of(&report.name);
         node.telemetry().happened(created.with("size_bytes", report.size_bytes).with("volume", report.volume.as_str()));
         Ok(report)
     })

@@ -1,7 +1,7 @@
 //! What is seen, over HTTP: the fleet at a glance, history, events, and all of it live.
 
 use super::{Failed, Outcome, cluster_of, ok};
-use crate::events::Filter;
+use crate::events::{Filter, spoken};
 use crate::history::query::{POINTS_MAX, Query as Asked, SERIES_ASKED_MAX, WINDOW_MAX_S};
 use crate::node::Node;
 use crate::telemetry::{Interest, READER_VOLUMES_MAX};
@@ -12,14 +12,15 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forebay_api::calendar;
 use forebay_api::cluster::ClusterNodeReport;
+use forebay_api::events::Event;
 use forebay_api::history::format::Owner;
 use forebay_api::history::pictures::Picture;
 use forebay_api::history::series::{Kind, Values};
+use forebay_api::sentence::Language;
 use forebay_api::status::{Degraded, NodeReport, VolumeReport};
 use forebay_core::stats::{HeatMap, Histogram, LATENCY_CLASSES, Legs, MissRatio, SIZE_CLASSES, Shares, Stats};
 use forebay_doctor::peer::compare::{Compared, compare};
 use forebay_doctor::peer::{BothEnds, Silence};
-use forebay_doctor::words::Language;
 use hyper::body::{Body, Frame};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -74,8 +75,26 @@ struct Fleet {
     totals: serde_json::Value,
 }
 
+/// What an answer is to be in. Nothing else is asked of it, so that whatever else is said changes nothing.
+#[derive(Deserialize)]
+pub(super) struct Speech {
+    language: Option<Language>,
+}
+
+/// The language that was asked for; without a word the one of an `Accept-Language`, else English.
+fn language(asked: Option<Language>, headers: &HeaderMap) -> Language {
+    let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|accepted| accepted.to_str().ok());
+    asked.or_else(|| accepted.and_then(Language::accepted)).unwrap_or_default()
+}
+
 /// Everything at a glance: one answer for a page, a terminal or a report to begin with.
-pub(super) async fn fleet(State(node): State<Arc<Node>>) -> Outcome {
+pub(super) async fn fleet(
+    State(node): State<Arc<Node>>,
+    headers: HeaderMap,
+    asked: Result<Query<Speech>, QueryRejection>,
+) -> Outcome {
+    let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
+    let language = language(asked.language, &headers);
     let latest = node.telemetry().latest();
     let reports = node.reports().await;
     let mut nodes = vec![FleetNode {
@@ -118,7 +137,15 @@ pub(super) async fn fleet(State(node): State<Arc<Node>>) -> Outcome {
     let now = |name: &str| latest.volumes.get(name).map(|values| figures(Kind::Volume, values)).unwrap_or_default();
     let volumes: Vec<FleetVolume> =
         reports.into_iter().map(|report| FleetVolume { now: now(&report.name), report }).collect();
-    ok(Fleet { at: latest.at, nodes, volumes, degraded: latest.degraded, totals })
+    let degraded = latest.degraded.iter().map(|found| found.spoken(language)).collect();
+    in_language(Fleet { at: latest.at, nodes, volumes, degraded, totals })
+}
+
+/// An answer in a language, as whoever keeps answers must know.
+fn in_language(answer: impl Serialize) -> Outcome {
+    let mut response = ok(answer)?;
+    response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept-Language"));
+    Ok(response)
 }
 
 fn figures(kind: Kind, values: &Values) -> Figures {
@@ -357,10 +384,12 @@ pub(super) struct EventsAsked {
     kind: Option<String>,
     after: Option<u64>,
     limit: Option<usize>,
+    language: Option<Language>,
 }
 
 pub(super) async fn events(
     State(node): State<Arc<Node>>,
+    headers: HeaderMap,
     asked: Result<Query<EventsAsked>, QueryRejection>,
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
@@ -376,7 +405,10 @@ pub(super) async fn events(
     };
     let to = asked.to.as_ref().map(time).transpose()?;
     let filter = Filter { from, to, volume: asked.volume, kind: asked.kind, after: asked.after };
-    ok(serde_json::json!({ "events": node.telemetry().events(&filter, limit) }))
+    let language = language(asked.language, &headers);
+    let found = node.telemetry().events(&filter, limit).into_iter();
+    let events: Vec<Event> = found.map(|event| spoken(event, language)).collect();
+    in_language(serde_json::json!({ "events": events }))
 }
 
 // --- the host ---
@@ -396,8 +428,7 @@ pub(super) async fn doctor(
     asked: Result<Query<DoctorAsked>, QueryRejection>,
 ) -> Outcome {
     let Query(asked) = asked.map_err(|rejection| invalid(rejection.body_text()))?;
-    let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|accepted| accepted.to_str().ok());
-    let language = asked.language.or_else(|| accepted.and_then(Language::accepted)).unwrap_or_default();
+    let language = language(asked.language, &headers);
     let (round, problem) = match node.doctor().last().filter(|_| !asked.fresh) {
         Some(last) => (last, node.doctor().problem()),
         None => match node.doctor().look(node.telemetry()).await {
@@ -405,9 +436,7 @@ pub(super) async fn doctor(
             Err(why) => return Err(Failed(StatusCode::INTERNAL_SERVER_ERROR, why)),
         },
     };
-    let mut response = ok(round.told(language, problem))?;
-    response.headers_mut().insert(header::VARY, header::HeaderValue::from_static("Accept-Language"));
-    Ok(response)
+    in_language(round.told(language, problem))
 }
 
 /// The links to another node, seen from both ends.
@@ -451,6 +480,7 @@ pub(super) struct StreamAsked {
     points: Option<u8>,
     /// What `Last-Event-ID` says, for whoever cannot set a header.
     after: Option<u64>,
+    language: Option<Language>,
 }
 
 /// Messages that are sent as they come.
@@ -479,7 +509,12 @@ pub(super) async fn stream(
         node.identity(name)?;
     }
     let last_seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
-    let interest = Interest { volumes, events: asked.events != 0, without_points: asked.points == Some(0) };
+    let interest = Interest {
+        volumes,
+        events: asked.events != 0,
+        without_points: asked.points == Some(0),
+        language: language(asked.language, &headers),
+    };
     let Some(messages) = node.telemetry().watch(interest, last_seen.or(asked.after)) else {
         let message = format!("there are {} readers of the stream already", crate::telemetry::READERS_MAX);
         return Err(Failed(StatusCode::SERVICE_UNAVAILABLE, message));

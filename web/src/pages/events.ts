@@ -5,7 +5,7 @@ import { h, say } from "../dom";
 import { WINDOWS, type Window, isWindow } from "../history";
 import { known, listen, together } from "../live";
 import type { Happening } from "../types";
-import { t } from "../words";
+import { language, t } from "../words";
 import { type Page, eventTable } from "./page";
 
 const LIMIT = 500;
@@ -44,7 +44,7 @@ export function eventsPage(query: URLSearchParams): Page {
     meanwhile = [];
     const from = Math.floor(Date.now() / 1000 - WINDOWS[window]);
     const of = volume.made.value ? `&volume=${encodeURIComponent(volume.made.value)}` : "";
-    ask<{ events: Happening[] }>(`/v1/events?from=${from}&limit=${LIMIT}${of}`, own.signal).then(
+    ask<{ events: Happening[] }>(`/v1/events?from=${from}&limit=${LIMIT}&language=${language()}${of}`, own.signal).then(
       (answer) => {
         events = together(answer.events, meanwhile ?? []);
         meanwhile = undefined;
