@@ -10,6 +10,7 @@ mod report;
 mod telemetry;
 mod top;
 mod volume;
+mod words;
 
 use client::Client;
 
@@ -58,22 +59,15 @@ enum Command {
     Top {
         #[command(flatten)]
         to: ApiArgs,
-        /// Begin with this one
-        volume: Option<String>,
-        /// Print it once, as text
-        #[arg(long)]
-        once: bool,
+        #[command(flatten)]
+        top: top::TopArgs,
     },
     /// What the tiers did over a time: what they kept from the slow storage, latency, what other caches would hit, incidents
     Report {
         #[command(flatten)]
         to: ApiArgs,
-        /// A time that ends now, such as 8h, 1d or 7d
-        #[arg(long, value_name = "TIME", default_value = "7d")]
-        window: String,
-        /// Write it as one HTML page with charts
-        #[arg(long, value_name = "FILE")]
-        html: Option<PathBuf>,
+        #[command(flatten)]
+        report: report::ReportArgs,
     },
     /// Show the running daemon
     Status {
@@ -347,10 +341,8 @@ fn run(cli: Cli, serve: impl FnOnce(Config) -> Result<bool>) -> Result<bool> {
         }
         Command::Volume { to, command } => volume::run(&Client::new(to.api), to.json, command),
         Command::Node { command } => node::run(command),
-        Command::Report { to, window, html } => {
-            crate::report::run(&Client::new(to.api), &window, html.as_deref(), to.json)
-        }
-        Command::Top { to, volume, once } => crate::top::run(Client::new(to.api), volume, once, to.json),
+        Command::Report { to, report } => crate::report::run(&Client::new(to.api), to.json, &report),
+        Command::Top { to, top } => crate::top::run(Client::new(to.api), to.json, top),
         Command::Status { to } => volume::status(&Client::new(to.api), to.json),
         Command::Dashboard { to } => dashboard::run(&Client::new(to.api), to.json),
         Command::Events { to, events } => telemetry::events(&Client::new(to.api), to.json, &events),

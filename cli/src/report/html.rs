@@ -3,6 +3,7 @@
 
 use super::{ActivityReport, Chart, Latency, VolumeActivity, percent};
 use crate::top::micros;
+use crate::words::{self, Language, Sentence, say, word};
 use forebay_api::units::{show_seconds, show_size};
 use std::fmt::Write;
 
@@ -25,81 +26,164 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// What is written, as markup, in the user's language.
+struct Page {
+    language: Language,
+    out: String,
+}
+
+/// A share as a percentage.
+fn share(ratio: f64) -> String {
+    format!("{:.1} %", ratio * 100.0)
+}
+
 /// The whole report as a page of HTML that needs nothing else.
-pub fn page(report: &ActivityReport) -> String {
-    let t = &report.totals;
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Forebay: what it did on {node}</title>\n<style>{STYLE}</style>\n<main>\n\
-         <h1>What Forebay did on {node} in the last {window}</h1>\n<p class=\"weak\">Made {made} by version {version}.</p>\n",
-        node = escaped(&report.node),
-        window = escaped(&report.window),
-        made = escaped(&report.made_at),
-        version = escaped(&report.version)
-    );
-    let figures = [
-        (percent(t.writes_kept, t.writes), format!("of {} writes were kept from the slow storage", t.writes)),
-        (show_size(t.write_bytes_kept), format!("of {} written were kept from it", show_size(t.write_bytes))),
-        (show_size(t.read_bytes_kept), format!("of {} read were found before it", show_size(t.read_bytes))),
-        (show_size(t.wire_bytes_saved), "were kept from wires by compression".to_owned()),
-        (report.incidents_by_kind.values().sum::<usize>().to_string(), "incidents".to_owned()),
-    ];
-    out.push_str("<div class=\"figures\">\n");
-    for (figure, what) in figures {
-        let _ = writeln!(out, "<div class=\"figure\"><b>{}</b><span>{}</span></div>", escaped(&figure), escaped(&what));
-    }
-    out.push_str("</div>\n<p class=\"weak\">What the journal beside an image writes in sequence is not counted as a write to the slow storage.</p>\n");
-    busiest(&mut out, &report.volumes);
+pub fn page(report: &ActivityReport, language: Language) -> String {
+    let mut page = Page { language, out: String::new() };
+    page.begin(report);
+    page.totals(report);
+    page.busiest(&report.volumes);
     for volume in &report.volumes {
-        of_volume(&mut out, volume);
+        page.volume(volume);
     }
-    incidents(&mut out, report);
-    out.push_str("</main>\n</html>\n");
-    out
+    page.incidents(report);
+    page.out.push_str("</main>\n</html>\n");
+    page.out
 }
 
-fn row(out: &mut String, cells: &[String]) {
-    let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
-    let _ = writeln!(out, "<tr>{cells}</tr>");
-}
-
-fn busiest(out: &mut String, volumes: &[VolumeActivity]) {
-    out.push_str(
-        "<h2>Volumes, the busiest first</h2>\n<table>\n<tr><th>volume</th><th>reads</th><th>writes</th><th>written</th>\
-         <th>to the slow storage</th><th>read hit rate</th></tr>\n",
-    );
-    for volume in volumes {
-        let t = &volume.totals;
-        let hits = volume.read_hit_ratio.map_or("-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0));
-        let sizes = [t.write_bytes, t.backing_write_bytes].map(show_size);
-        let [written, destaged] = sizes;
-        row(out, &[volume.name.clone(), t.reads.to_string(), t.writes.to_string(), written, destaged, hits]);
+impl Page {
+    /// A sentence as text of a page: what others have named is in it.
+    fn say(&self, sentence: &Sentence) -> String {
+        escaped(&say(self.language, sentence))
     }
-    out.push_str("</table>\n");
-}
 
-fn of_volume(out: &mut String, volume: &VolumeActivity) {
-    let size = show_size(volume.size_bytes);
-    let _ = writeln!(out, "<h2>{} <span class=\"weak\">{size}</span></h2>", escaped(&volume.name));
-    let (Some(from), Some(to)) = (volume.from, volume.to) else {
-        out.push_str("<p>Nothing is known of it in this time.</p>\n");
-        return;
-    };
-    let measured = show_seconds(to.saturating_sub(from) as f64);
-    let _ = writeln!(
-        out,
-        "<p class=\"weak\">Measured for {measured}, up to {}.</p>",
-        forebay_api::calendar::show_ms(to * 1000)
-    );
-    out.push_str("<h3>Latency: what clients waited, and what the slow storage takes</h3>\n");
-    latency(out, &volume.latency);
-    out.push_str("<h3>Written</h3>\n");
-    written(out, &volume.chart);
-    if volume.cache_bytes.is_some() {
-        out.push_str("<h3>What a cache of another size would hit</h3>\n");
-        curve(out, volume);
+    fn text(&self, key: &'static str) -> String {
+        escaped(&words::text(self.language, key))
+    }
+
+    fn heading(&mut self, level: u8, key: &'static str) {
+        let text = self.text(key);
+        let _ = writeln!(self.out, "<h{level}>{text}</h{level}>");
+    }
+
+    /// Words of these keys, as text that is no markup yet.
+    fn words<const N: usize>(&self, keys: [&'static str; N]) -> [String; N] {
+        keys.map(|key| words::text(self.language, key))
+    }
+
+    /// Begins a table with the heads of its columns.
+    fn table<T: AsRef<str>>(&mut self, heads: &[T]) {
+        let cells: String = heads.iter().map(|head| format!("<th>{}</th>", escaped(head.as_ref()))).collect();
+        let _ = writeln!(self.out, "<table>\n<tr>{cells}</tr>");
+    }
+
+    fn row(&mut self, cells: &[String]) {
+        let cells: String = cells.iter().map(|cell| format!("<td>{}</td>", escaped(cell))).collect();
+        let _ = writeln!(self.out, "<tr>{cells}</tr>");
+    }
+
+    fn begin(&mut self, report: &ActivityReport) {
+        let title = self.say(&Sentence::new("report.page.title").with("node", &report.node));
+        let head = Sentence::new("report.page.head").with("node", &report.node).with("window", &report.window);
+        let made = Sentence::new("report.page.made").with("made", &report.made_at).with("version", &report.version);
+        let (head, made) = (self.say(&head), self.say(&made));
+        let _ = write!(
+            self.out,
+            "<!doctype html>\n<html lang=\"{}\">\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+             <title>{title}</title>\n<style>{STYLE}</style>\n<main>\n<h1>{head}</h1>\n<p class=\"weak\">{made}</p>\n",
+            self.language.word()
+        );
+    }
+
+    fn totals(&mut self, report: &ActivityReport) {
+        let t = &report.totals;
+        let incidents = report.incidents_by_kind.values().sum::<usize>();
+        let figures = [
+            (percent(t.writes_kept, t.writes), Sentence::new("report.page.writes-kept").with("count", t.writes)),
+            (
+                show_size(t.write_bytes_kept),
+                Sentence::new("report.page.write-bytes-kept").with("size", show_size(t.write_bytes)),
+            ),
+            (
+                show_size(t.read_bytes_kept),
+                Sentence::new("report.page.read-bytes-kept").with("size", show_size(t.read_bytes)),
+            ),
+            (show_size(t.wire_bytes_saved), Sentence::new("report.page.wires-kept")),
+            (incidents.to_string(), Sentence::new("report.incidents")),
+        ];
+        self.out.push_str("<div class=\"figures\">\n");
+        for (figure, what) in figures {
+            let (figure, what) = (escaped(&figure), self.say(&what));
+            let _ = writeln!(self.out, "<div class=\"figure\"><b>{figure}</b><span>{what}</span></div>");
+        }
+        let _ = writeln!(self.out, "</div>\n<p class=\"weak\">{}</p>", self.text("report.page.journal"));
+    }
+
+    fn busiest(&mut self, volumes: &[VolumeActivity]) {
+        self.heading(2, "report.page.volumes");
+        self.table(&self.words([
+            "report.page.volume",
+            "report.page.reads",
+            "report.page.writes",
+            "report.page.written",
+            "report.page.destaged",
+            "report.page.hits",
+        ]));
+        for volume in volumes {
+            let t = &volume.totals;
+            let hits = volume.read_hit_ratio.map_or("-".to_owned(), share);
+            let [written, destaged] = [t.write_bytes, t.backing_write_bytes].map(show_size);
+            self.row(&[volume.name.clone(), t.reads.to_string(), t.writes.to_string(), written, destaged, hits]);
+        }
+        self.out.push_str("</table>\n");
+    }
+
+    fn volume(&mut self, volume: &VolumeActivity) {
+        let size = show_size(volume.size_bytes);
+        let _ = writeln!(self.out, "<h2>{} <span class=\"weak\">{size}</span></h2>", escaped(&volume.name));
+        let (Some(from), Some(to)) = (volume.from, volume.to) else {
+            let _ = writeln!(self.out, "<p>{}</p>", self.text("report.page.nothing"));
+            return;
+        };
+        let measured = Sentence::new("report.page.measured")
+            .with("time", show_seconds(to.saturating_sub(from) as f64))
+            .with("end", forebay_api::calendar::show_ms(to * 1000));
+        let _ = writeln!(self.out, "<p class=\"weak\">{}</p>", self.say(&measured));
+        self.heading(3, "report.page.latency");
+        self.latency(&volume.latency);
+        self.heading(3, "report.page.chart");
+        self.written(&volume.chart);
+        if volume.cache_bytes.is_some() {
+            self.heading(3, "report.page.other-caches");
+            self.curve(volume);
+            self.caches(volume);
+        }
+    }
+
+    fn incidents(&mut self, report: &ActivityReport) {
+        self.heading(2, "report.page.incidents");
+        if report.incidents.is_empty() {
+            let _ = writeln!(self.out, "<p>{}</p>", self.text("report.page.none"));
+            return;
+        }
+        let kind_word = |kind: &str| word(self.language, "kind", kind);
+        let kind = |(kind, count): (&String, &usize)| {
+            self.say(&Sentence::new("report.page.kind").with("count", count).with("kind", kind_word(kind)))
+        };
+        let kinds: Vec<String> = report.incidents_by_kind.iter().map(kind).collect();
+        let _ = writeln!(self.out, "<p>{}</p>", kinds.join(", "));
+        let [when, what, volume] = self.words(["report.page.when", "report.page.what", "report.page.volume"]);
+        self.table(&[&*when, &what, &volume, ""]);
+        for event in &report.incidents {
+            let volume = event.what.volume.as_deref().unwrap_or("");
+            let kind = word(self.language, "kind", &event.what.kind);
+            let texts =
+                [&*kind, volume, &event.what.text].map(|text| format!("<td class=\"text\">{}</td>", escaped(text)));
+            let _ = writeln!(self.out, "<tr><td>{}</td>{}</tr>", escaped(&event.at), texts.concat());
+        }
+        self.out.push_str("</table>\n");
     }
 }
 
@@ -107,76 +191,124 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 80.0;
 
-fn latency(out: &mut String, rows: &[Latency]) {
-    out.push_str("<table>\n<tr><th></th><th>measured</th><th>half took less than</th><th>90 %</th><th>99 %</th><th>99.9 %</th></tr>\n");
-    for l in rows.iter().filter(|l| l.count > 0) {
-        let [a, b, c, d] = [l.p50_us, l.p90_us, l.p99_us, l.p999_us].map(|us| us.map_or("-".to_owned(), micros));
-        row(out, &[format!("{}, {}", l.side, place_word(l)), l.count.to_string(), a, b, c, d]);
+/// Charts, each with its figures as text.
+impl Page {
+    fn latency(&mut self, rows: &[Latency]) {
+        let [count, half] = self.words(["report.page.count", "report.page.half"]);
+        self.table(&["", &*count, &half, "90 %", "99 %", "99.9 %"]);
+        let titled: Vec<(String, &Latency)> = rows.iter().map(|leg| (self.leg(leg), leg)).collect();
+        for (title, l) in titled.iter().filter(|(_, l)| l.count > 0) {
+            let [a, b, c, d] = [l.p50_us, l.p90_us, l.p99_us, l.p999_us].map(|us| us.map_or("-".to_owned(), micros));
+            self.row(&[title.clone(), l.count.to_string(), a, b, c, d]);
+        }
+        self.out.push_str("</table>\n");
+        // One bar for each of the 99th percentiles, by powers of ten: they differ by hundreds.
+        let bars: Vec<(String, f64, bool)> =
+            titled.into_iter().filter_map(|(title, l)| Some((title, l.p99_us?, l.place == "backing"))).collect();
+        let largest = bars.iter().map(|(_, us, _)| *us).fold(10.0, f64::max).log10();
+        if bars.is_empty() {
+            return;
+        }
+        self.figure(bars.len() as f64 * 26.0 + 4.0, &Sentence::new("report.page.bars"));
+        for (number, (title, us, backing)) in bars.iter().enumerate() {
+            let y = number as f64 * 26.0 + 4.0;
+            let width = (us.max(1.0).log10() / largest * (WIDTH - 300.0)).max(2.0);
+            let class = if *backing { "bar-two" } else { "bar-one" };
+            let _ = write!(
+                self.out,
+                "<text x=\"0\" y=\"{:.0}\">{}</text><rect class=\"{class}\" x=\"170\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"18\"/><text x=\"{:.1}\" y=\"{:.0}\">{}</text>",
+                y + 14.0,
+                escaped(title),
+                176.0 + width,
+                y + 14.0,
+                micros(*us)
+            );
+        }
+        self.end_figure("report.page.bars-below");
     }
-    out.push_str("</table>\n");
-    // One bar for each of the 99th percentiles, by powers of ten: they differ by hundreds.
-    let bars: Vec<(String, f64, bool)> = rows
-        .iter()
-        .filter_map(|l| Some((format!("{}, {}", l.side, place_word(l)), l.p99_us?, l.place == "backing")))
-        .collect();
-    let largest = bars.iter().map(|(_, us, _)| *us).fold(10.0, f64::max).log10();
-    if bars.is_empty() {
-        return;
+
+    /// What was asked for, and where it was measured.
+    fn leg(&self, leg: &Latency) -> String {
+        let side = Sentence::new("report.page.leg").with("side", word(self.language, "side", leg.side));
+        say(self.language, &side.with("place", word(self.language, "place", leg.place)))
     }
-    let height = bars.len() as f64 * 26.0 + 4.0;
-    let _ = write!(
-        out,
-        "<figure><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"99th percentiles of latency; the table above has the figures\">"
-    );
-    for (number, (title, us, backing)) in bars.iter().enumerate() {
-        let y = number as f64 * 26.0 + 4.0;
-        let width = (us.max(1.0).log10() / largest * (WIDTH - 300.0)).max(2.0);
-        let class = if *backing { "bar-two" } else { "bar-one" };
+
+    /// Begins a chart of this height; who cannot see it is told what it is.
+    fn figure(&mut self, height: f64, what: &Sentence) {
+        let what = self.say(what);
+        let _ = write!(self.out, "<figure><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{what}\">");
+    }
+
+    fn end_figure(&mut self, key: &'static str) {
+        let _ = writeln!(self.out, "</svg><figcaption>{}</figcaption></figure>", self.text(key));
+    }
+
+    fn written(&mut self, chart: &Chart) {
+        let known = || chart.written.iter().chain(&chart.destaged).flatten();
+        let largest = known().copied().fold(1.0, f64::max);
+        if known().next().is_none() {
+            let _ = writeln!(self.out, "<p>{}</p>", self.text("report.page.nothing"));
+            return;
+        }
+        let most = show_size(largest as u64);
+        self.figure(HEIGHT + 24.0, &Sentence::new("report.page.rates").with("most", &most));
+        axes(&mut self.out, &format!("{most}/s"), "0");
+        for (class, values) in [("one", &chart.written), ("two", &chart.destaged)] {
+            path(&mut self.out, class, values, largest);
+        }
+        let begin = forebay_api::calendar::show_ms(chart.from * 1000);
+        let end = forebay_api::calendar::show_ms(chart.to * 1000);
+        let y = HEIGHT + 18.0;
         let _ = write!(
-            out,
-            "<text x=\"0\" y=\"{:.0}\">{}</text><rect class=\"{class}\" x=\"170\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"18\"/><text x=\"{:.1}\" y=\"{:.0}\">{}</text>",
-            y + 14.0,
-            escaped(title),
-            176.0 + width,
-            y + 14.0,
-            micros(*us)
+            self.out,
+            "<text x=\"{LEFT}\" y=\"{y}\">{begin}</text><text x=\"{WIDTH}\" y=\"{y}\" text-anchor=\"end\">{end}</text>"
         );
+        self.end_figure("report.page.rates-below");
     }
-    out.push_str("</svg><figcaption>99 of 100 took less; bars grow by powers of ten</figcaption></figure>\n");
-}
 
-fn place_word(l: &Latency) -> &'static str {
-    match l.place {
-        "client" => "clients",
-        _ => "slow storage",
+    /// Hit rates by size, where there are enough for a line.
+    fn curve(&mut self, volume: &VolumeActivity) {
+        let points = &volume.miss_ratio;
+        let [first, .., last] = points.as_slice() else { return };
+        let (from, to) = ((first.cache_bytes as f64).log2(), (last.cache_bytes as f64).log2());
+        let x = |bytes: u64| LEFT + ((bytes as f64).log2() - from) / (to - from) * (WIDTH - LEFT - 10.0);
+        let y = |hit: f64| HEIGHT - hit * (HEIGHT - 16.0);
+        self.figure(HEIGHT + 24.0, &Sentence::new("report.page.curve"));
+        axes(&mut self.out, "100 %", "0 %");
+        let line: Vec<String> =
+            points.iter().map(|p| format!("{:.1} {:.1}", x(p.cache_bytes), y(p.hit_ratio))).collect();
+        let _ = write!(self.out, "<path class=\"one\" d=\"M{}\"/>", line.join("L"));
+        for at in &volume.at_times {
+            let Some(hit) = at.hit_ratio else { continue };
+            let (x, y) = (x(at.cache_bytes), y(hit));
+            let times = self.say(&Sentence::new("report.page.times").with("times", at.times));
+            let _ = write!(
+                self.out,
+                "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/><text x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{times}</text>",
+                HEIGHT + 18.0
+            );
+        }
+        self.end_figure("report.page.curve-below");
     }
-}
 
-fn written(out: &mut String, chart: &Chart) {
-    let known = || chart.written.iter().chain(&chart.destaged).flatten();
-    let largest = known().copied().fold(1.0, f64::max);
-    if known().next().is_none() {
-        out.push_str("<p>Nothing is known of it in this time.</p>\n");
-        return;
+    /// What caches of other sizes would hit, and what this one has hit.
+    fn caches(&mut self, volume: &VolumeActivity) {
+        self.table(&self.words(["report.page.cache", "report.page.size", "report.page.hit-rate"]));
+        let ratio =
+            |language, ratio: Option<f64>| ratio.map_or_else(|| words::text(language, "report.page.not-known"), share);
+        for at in &volume.at_times {
+            let times = say(self.language, &Sentence::new("report.page.times").with("times", at.times));
+            self.row(&[times, show_size(at.cache_bytes), ratio(self.language, at.hit_ratio)]);
+        }
+        self.out.push_str("</table>\n");
+        let hit = Sentence::new("report.page.really").with("ratio", ratio(self.language, volume.read_hit_ratio));
+        let _ = write!(self.out, "<p>{}", self.say(&hit));
+        if let Some(bytes) = volume.working_set_bytes {
+            let working_set = Sentence::new("report.page.working-set").with("size", show_size(bytes));
+            let _ = write!(self.out, " {}", self.say(&working_set));
+        }
+        self.out.push_str("</p>\n");
     }
-    let _ = write!(
-        out,
-        "<figure><svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Bytes a second over time, at most {} a second\">",
-        HEIGHT + 24.0,
-        show_size(largest as u64)
-    );
-    axes(out, &format!("{}/s", show_size(largest as u64)), "0");
-    for (class, values) in [("one", &chart.written), ("two", &chart.destaged)] {
-        path(out, class, values, largest);
-    }
-    let begin = forebay_api::calendar::show_ms(chart.from * 1000);
-    let end = forebay_api::calendar::show_ms(chart.to * 1000);
-    let y = HEIGHT + 18.0;
-    let _ = write!(
-        out,
-        "<text x=\"{LEFT}\" y=\"{y}\">{begin}</text><text x=\"{WIDTH}\" y=\"{y}\" text-anchor=\"end\">{end}</text>"
-    );
-    out.push_str("</svg><figcaption>solid: by clients; dashed: to the slow storage</figcaption></figure>\n");
 }
 
 fn axes(out: &mut String, top: &str, bottom: &str) {
@@ -212,83 +344,14 @@ fn path(out: &mut String, class: &str, values: &[Option<f64>], largest: f64) {
     let _ = write!(out, "<path class=\"{class}\" d=\"{text}\"/>");
 }
 
-fn curve(out: &mut String, volume: &VolumeActivity) {
-    let points = &volume.miss_ratio;
-    let ratio = |ratio: Option<f64>| {
-        ratio.map_or("not known: too little was read".to_owned(), |r| format!("{:.1} %", r * 100.0))
-    };
-    if let (Some(first), Some(last)) = (points.first(), points.last())
-        && points.len() > 1
-    {
-        let (from, to) = ((first.cache_bytes as f64).log2(), (last.cache_bytes as f64).log2());
-        let x = |bytes: u64| LEFT + ((bytes as f64).log2() - from) / (to - from) * (WIDTH - LEFT - 10.0);
-        let y = |hit: f64| HEIGHT - hit * (HEIGHT - 16.0);
-        let _ = write!(
-            out,
-            "<figure><svg viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"Hit rate by size of the cache; the table below has the figures\">",
-            HEIGHT + 24.0
-        );
-        axes(out, "100 %", "0 %");
-        let line: Vec<String> =
-            points.iter().map(|p| format!("{:.1} {:.1}", x(p.cache_bytes), y(p.hit_ratio))).collect();
-        let _ = write!(out, "<path class=\"one\" d=\"M{}\"/>", line.join("L"));
-        for at in &volume.at_times {
-            let Some(hit) = at.hit_ratio else { continue };
-            let (x, y) = (x(at.cache_bytes), y(hit));
-            let _ = write!(
-                out,
-                "<circle class=\"dot\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/><text x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{} x</text>",
-                HEIGHT + 18.0,
-                at.times
-            );
-        }
-        out.push_str("</svg><figcaption>by size of the cache, which doubles with each equal step to the right; marks: times the cache that there is</figcaption></figure>\n");
-    }
-    out.push_str("<table>\n<tr><th>cache</th><th>size</th><th>hit rate</th></tr>\n");
-    for at in &volume.at_times {
-        row(out, &[format!("{} x", at.times), show_size(at.cache_bytes), ratio(at.hit_ratio)]);
-    }
-    out.push_str("</table>\n");
-    let _ = write!(out, "<p>It has really hit: {}.", ratio(volume.read_hit_ratio));
-    if let Some(bytes) = volume.working_set_bytes {
-        let _ = write!(out, " Working set: {}.", show_size(bytes));
-    }
-    out.push_str("</p>\n");
-}
-
-fn incidents(out: &mut String, report: &ActivityReport) {
-    out.push_str("<h2>Incidents</h2>\n");
-    if report.incidents.is_empty() {
-        out.push_str("<p>None.</p>\n");
-        return;
-    }
-    let kinds: Vec<String> =
-        report.incidents_by_kind.iter().map(|(kind, count)| format!("{count} × {}", escaped(kind))).collect();
-    let _ = writeln!(
-        out,
-        "<p>{}</p>\n<table>\n<tr><th>when</th><th>what</th><th>volume</th><th></th></tr>",
-        kinds.join(", ")
-    );
-    for event in &report.incidents {
-        let _ = writeln!(
-            out,
-            "<tr><td>{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td><td class=\"text\">{}</td></tr>",
-            escaped(&event.at),
-            escaped(&event.what.kind),
-            escaped(event.what.volume.as_deref().unwrap_or("")),
-            escaped(&event.what.text)
-        );
-    }
-    out.push_str("</table>\n");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::tests::{LANGUAGES, all_is_said};
 
     #[test]
     fn page_is_whole_and_needs_nothing_from_elsewhere() {
-        let page = page(&super::super::tests::example());
+        let page = page(&super::super::tests::example(), Language::En);
         for part in
             ["96.0 %", "36.0 ms", "2 x", "90.0 %", "M80.0", "1 × backing-failing", "<svg", "Content-Security-Policy"]
         {
@@ -304,6 +367,35 @@ mod tests {
         for tag in ["svg", "table", "figure", "tr", "td", "h2", "main"] {
             let (open, closed) = (page.matches(&format!("<{tag}")).count(), page.matches(&format!("</{tag}>")).count());
             assert!(open >= closed && closed > 0, "{tag}: {open} {closed}");
+        }
+    }
+
+    #[test]
+    fn a_page_is_in_one_language() {
+        for language in LANGUAGES {
+            let mut report = super::super::tests::example();
+            let mut pages = page(&report, language);
+            assert!(pages.contains(&format!("<html lang=\"{}\">", language.word())), "{pages}");
+            report.incidents.clear();
+            report.volumes[0].from = None;
+            pages += &page(&report, language);
+            report.volumes[0].from = Some(1);
+            report.volumes[0].chart = Chart::default();
+            report.volumes[0].read_hit_ratio = None;
+            pages += &page(&report, language);
+            let pages = pages.replace(STYLE, "");
+            all_is_said(&pages);
+            if language == Language::En {
+                continue;
+            }
+            // Names, units and what an event says are the same in every language.
+            let names = ["Forebay", "alpha", "vm1", "no space &lt;left&gt; &amp; &quot;more&quot;"];
+            let pages = names.iter().fold(pages, |text, name| text.replace(name, ""));
+            let texts = pages.split('<').filter_map(|piece| piece.split_once('>')).map(|(_, text)| text);
+            let words = texts.flat_map(|text| text.split(|letter: char| !letter.is_alphabetic()));
+            let latin = words.filter(|word| word.starts_with(|first: char| first.is_ascii_lowercase()));
+            let english: Vec<&str> = latin.filter(|word| !["us", "ms", "s", "d", "h"].contains(word)).collect();
+            assert!(english.is_empty(), "{english:?}");
         }
     }
 

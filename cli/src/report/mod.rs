@@ -8,6 +8,7 @@ mod text;
 
 use crate::Client;
 use crate::top::model::Fleet;
+use crate::words::{Language, Sentence, say};
 use anyhow::{Context, Result};
 use forebay_api::events::{Event, Severity};
 use forebay_api::history::History;
@@ -15,7 +16,7 @@ use forebay_io::folder;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// Steps of a chart, at most.
 const POINTS: usize = 600;
@@ -172,18 +173,35 @@ pub struct Chart {
     pub destaged: Vec<Option<f64>>,
 }
 
+/// Of which time, and as what.
+#[derive(clap::Args)]
+pub struct ReportArgs {
+    /// A time that ends now, such as 8h, 1d or 7d
+    #[arg(long, value_name = "TIME", default_value = "7d")]
+    window: String,
+    /// Write it as one HTML page with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// What it is told in [default: as LC_ALL, LC_MESSAGES, LANG say; with --json: en]
+    #[arg(long, value_name = "LANGUAGE")]
+    language: Option<Language>,
+}
+
 /// Makes the report and prints it, or writes it to a file.
-pub fn run(client: &Client, window: &str, html: Option<&Path>, json: bool) -> Result<bool> {
-    let report = gather(client, window)?;
-    if let Some(path) = html {
-        let page = html::page(&report);
+pub fn run(client: &Client, json: bool, args: &ReportArgs) -> Result<bool> {
+    // Programs compare texts, too: theirs do not depend on who calls them.
+    let of_environment = if json { Language::default() } else { Language::of_environment() };
+    let language = args.language.unwrap_or(of_environment);
+    let report = gather(client, &args.window, language)?;
+    if let Some(path) = &args.html {
+        let page = html::page(&report, language);
         folder::replace(path, page.as_bytes(), 0o644)
             .with_context(|| format!("cannot write the report to {}", path.display()))?;
         if !json {
-            println!("the report is in {}", path.display());
+            println!("{}", say(language, &Sentence::new("report.written-to").with("path", path.display())));
         }
     } else if !json {
-        print!("{}", text::page(&report));
+        print!("{}", text::page(&report, language));
     }
     if json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -191,10 +209,10 @@ pub fn run(client: &Client, window: &str, html: Option<&Path>, json: bool) -> Re
     Ok(true)
 }
 
-fn gather(client: &Client, window: &str) -> Result<ActivityReport> {
+fn gather(client: &Client, window: &str, language: Language) -> Result<ActivityReport> {
     const OTHER: &str = "the daemon is of another version; use its own forebay binary";
     // First what says no to a window that cannot be.
-    let events = client.call("GET", &format!("/v1/events?window={}&limit={EVENTS_MAX}", plain(window)?), None)?;
+    let events = events(client, plain(window)?, language)?;
     let events: Vec<Event> = serde_json::from_value(events["events"].clone()).context(OTHER)?;
     let fleet = client.call("GET", "/v1/fleet", None)?;
     let fleet: Fleet = serde_json::from_value(fleet).context(OTHER)?;
@@ -229,6 +247,15 @@ fn gather(client: &Client, window: &str) -> Result<ActivityReport> {
         incidents_by_kind,
         incidents: incidents.into_iter().take(INCIDENTS_MAX).collect(),
     })
+}
+
+/// What happened, told in a language; an older daemon has one language, and refuses a request that names another.
+fn events(client: &Client, window: &str, language: Language) -> Result<Value> {
+    let path = format!("/v1/events?window={window}&limit={EVENTS_MAX}");
+    match client.call("GET", &format!("{path}&language={}", language.word()), None) {
+        Err(error) if error.to_string().contains("`language`") => client.call("GET", &path, None),
+        answer => answer,
+    }
 }
 
 /// A window goes into a path: what is no letter or digit is none.
@@ -349,6 +376,7 @@ fn percent(part: u64, of: u64) -> String {
 pub(crate) mod tests {
     use super::*;
     use serde_json::json;
+    use std::io::{Read, Write};
 
     pub(crate) fn example() -> ActivityReport {
         let times = |count: u64, us: f64| json!({ "count": count, "p50_us": us, "p90_us": us * 2.0, "p99_us": us * 4.0, "p999_us": us * 8.0 });
@@ -438,5 +466,47 @@ pub(crate) mod tests {
         for window in ["7d&limit=1", "../x", "7d ", "%20"] {
             assert!(plain(window).is_err(), "{window}");
         }
+    }
+
+    /// A daemon that answers one request after another, and what it was asked for.
+    fn daemon(name: &str, answer: fn(&str) -> (u16, Value)) -> (Client, std::thread::JoinHandle<Vec<String>>) {
+        let path = std::env::temp_dir().join(format!("forebay-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let client = Client::new(Some(path.clone()));
+        let served = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).unwrap();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let target = request.split(' ').nth(1).unwrap_or_default().to_owned();
+                let (status, body) = answer(&target);
+                let body = body.to_string();
+                write!(stream, "HTTP/1.1 {status} -\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+                asked.push(target);
+                if status == 200 || asked.len() > 2 {
+                    std::fs::remove_file(&path).unwrap();
+                    return asked;
+                }
+            }
+        });
+        (client, served)
+    }
+
+    #[test]
+    fn events_are_asked_for_in_a_language_and_without_where_a_daemon_knows_none() {
+        let path = "/v1/events?window=1h&limit=1000";
+        let (client, served) = daemon("new", |_| (200, json!({ "events": [7] })));
+        assert_eq!(events(&client, "1h", Language::Ko).unwrap(), json!({ "events": [7] }));
+        assert_eq!(served.join().unwrap(), [format!("{path}&language=ko")]);
+        let old = |target: &str| match target.contains("language") {
+            true => (400, json!({ "error": "unknown field `language`, expected one of `window`, `from`" })),
+            false => (200, json!({ "events": [] })),
+        };
+        let (client, served) = daemon("old", old);
+        assert_eq!(events(&client, "1h", Language::Ja).unwrap(), json!({ "events": [] }));
+        assert_eq!(served.join().unwrap(), [format!("{path}&language=ja"), path.to_owned()]);
     }
 }

@@ -1,82 +1,116 @@
 //! The report for a terminal.
 
-use super::{ActivityReport, Latency, VolumeActivity, percent};
+use super::{ActivityReport, VolumeActivity, percent};
 use crate::top::micros;
+use crate::words::{self, Language, Sentence, left, right, say, word};
 use forebay_api::units::{show_seconds, show_size};
 use std::fmt::Write;
 
+/// Columns that are left for the titles of percentiles at least, and for each figure.
+const TITLE_WIDTH: usize = 17;
+const FIGURE_WIDTH: usize = 10;
+
 /// The whole report as text.
-pub fn page(report: &ActivityReport) -> String {
-    let t = &report.totals;
-    let mut out = format!(
-        "forebay {} on {}, the last {}, made {}\n\n",
-        report.version, report.node, report.window, report.made_at
-    );
-    let mut row = |what: &str, text: String| {
-        let _ = writeln!(out, "{what:<28}{text}");
-    };
-    row("writes of clients", format!("{} ({})", t.writes, show_size(t.write_bytes)));
-    row("kept from the slow storage", format!("{} ({})", t.writes_kept, percent(t.writes_kept, t.writes)));
-    row(
-        "  bytes of them",
-        format!("{} ({})", show_size(t.write_bytes_kept), percent(t.write_bytes_kept, t.write_bytes)),
-    );
-    row("reads of clients", format!("{} ({})", t.reads, show_size(t.read_bytes)));
-    row(
-        "  bytes kept from it",
-        format!("{} ({})", show_size(t.read_bytes_kept), percent(t.read_bytes_kept, t.read_bytes)),
-    );
-    row("kept from wires", show_size(t.wire_bytes_saved));
+pub fn page(report: &ActivityReport, language: Language) -> String {
+    let title = Sentence::new("report.title").with("version", &report.version).with("node", &report.node);
+    let title = say(language, &title.with("window", &report.window).with("made", &report.made_at));
+    let mut out = format!("{title}\n\n");
+    totals(&mut out, report, language);
     for volume in &report.volumes {
-        of_volume(&mut out, volume);
+        of_volume(&mut out, volume, language);
     }
-    let _ = writeln!(out, "\nincidents");
+    let _ = writeln!(out, "\n{}", words::text(language, "report.incidents"));
     if report.incidents.is_empty() {
-        let _ = writeln!(out, "  none");
+        let _ = writeln!(out, "  {}", words::text(language, "report.none"));
     }
     for (kind, count) in &report.incidents_by_kind {
-        let _ = writeln!(out, "  {count} x {kind}");
+        let kind = Sentence::new("report.kind").with("count", count).with("kind", word(language, "kind", kind));
+        let _ = writeln!(out, "  {}", say(language, &kind));
     }
     for event in &report.incidents {
         let volume = event.what.volume.as_deref().unwrap_or("");
-        let _ = writeln!(out, "  {} {} {volume} {}", event.at, event.what.kind, event.what.text);
+        let kind = word(language, "kind", &event.what.kind);
+        let _ = writeln!(out, "  {} {kind} {volume} {}", event.at, event.what.text);
     }
     out
 }
 
-fn of_volume(out: &mut String, volume: &VolumeActivity) {
+/// What went through all volumes, with the figures below each other.
+fn totals(out: &mut String, report: &ActivityReport, language: Language) {
+    let t = &report.totals;
+    let bytes_kept = |kept, of| format!("{} ({})", show_size(kept), percent(kept, of));
+    let rows = [
+        ("", "report.writes", format!("{} ({})", t.writes, show_size(t.write_bytes))),
+        ("", "report.writes-kept", format!("{} ({})", t.writes_kept, percent(t.writes_kept, t.writes))),
+        ("  ", "report.write-bytes-kept", bytes_kept(t.write_bytes_kept, t.write_bytes)),
+        ("", "report.reads", format!("{} ({})", t.reads, show_size(t.read_bytes))),
+        ("  ", "report.read-bytes-kept", bytes_kept(t.read_bytes_kept, t.read_bytes)),
+        ("", "report.wires-kept", show_size(t.wire_bytes_saved)),
+    ];
+    let rows = rows.map(|(indent, key, figure)| (format!("{indent}{}", words::text(language, key)), figure));
+    let widest = rows.iter().map(|(what, _)| words::width(what)).max().unwrap_or(0);
+    for (what, figure) in rows {
+        let _ = writeln!(out, "{}{figure}", left(&what, widest + 2));
+    }
+}
+
+fn of_volume(out: &mut String, volume: &VolumeActivity, language: Language) {
     let t = &volume.totals;
     let _ = writeln!(out, "\n{} ({})", volume.name, show_size(volume.size_bytes));
-    let (Some(from), Some(to)) = (volume.from, volume.to) else {
-        let _ = writeln!(out, "  nothing is known of it in this time");
-        return;
+    let mut line = |text: &str| {
+        let _ = writeln!(out, "  {text}");
     };
-    let _ =
-        writeln!(out, "  measured for {}: {} reads, {} writes", show_seconds((to - from) as f64), t.reads, t.writes);
-    let kept = percent(t.writes_kept, t.writes);
-    let _ = writeln!(out, "  writes kept {kept}, of the bytes {}", percent(t.write_bytes_kept, t.write_bytes));
-    let _ = writeln!(out, "  {:<17}{:>10}{:>10}{:>10}{:>10}", "", "half", "90 %", "99 %", "99.9 %");
-    for Latency { side, place, count, p50_us, p90_us, p99_us, p999_us } in &volume.latency {
-        if *count > 0 {
-            let [a, b, c, d] = [p50_us, p90_us, p99_us, p999_us].map(|us| us.map_or("-".to_owned(), micros));
-            let _ = writeln!(out, "  {:<17}{a:>10}{b:>10}{c:>10}{d:>10}", format!("{side} {place}"));
-        }
+    let ratio = |ratio: Option<f64>| match ratio {
+        Some(ratio) => format!("{:.1} %", ratio * 100.0),
+        None => words::text(language, "report.not-known"),
+    };
+    let (Some(from), Some(to)) = (volume.from, volume.to) else {
+        return line(&words::text(language, "report.nothing"));
+    };
+    let measured = Sentence::new("report.measured").with("time", show_seconds(to.saturating_sub(from) as f64));
+    line(&say(language, &measured.with("reads", t.reads).with("writes", t.writes)));
+    let kept = Sentence::new("report.kept").with("writes", percent(t.writes_kept, t.writes));
+    line(&say(language, &kept.with("bytes", percent(t.write_bytes_kept, t.write_bytes))));
+    for row in percentiles(volume, language) {
+        line(&row);
     }
-    let ratio = |ratio: Option<f64>| ratio.map_or("not known".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0));
-    let _ = writeln!(out, "  read hit rate {}", ratio(volume.read_hit_ratio));
+    line(&say(language, &Sentence::new("report.hits").with("ratio", ratio(volume.read_hit_ratio))));
     if let Some(bytes) = volume.working_set_bytes {
-        let _ = writeln!(out, "  working set {}", show_size(bytes));
+        line(&say(language, &Sentence::new("report.working-set").with("size", show_size(bytes))));
     }
     for at in &volume.at_times {
-        let _ = writeln!(out, "  {:>3} x cache ({}): {}", at.times, show_size(at.cache_bytes), ratio(at.hit_ratio));
+        let hit = Sentence::new("report.at").with("times", format!("{:>3}", at.times));
+        line(&say(language, &hit.with("size", show_size(at.cache_bytes)).with("ratio", ratio(at.hit_ratio))));
     }
+}
+
+/// Times of each leg in columns, below their heads.
+fn percentiles(volume: &VolumeActivity, language: Language) -> Vec<String> {
+    let mut rows =
+        vec![(String::new(), [&*words::text(language, "report.median"), "90 %", "99 %", "99.9 %"].map(str::to_owned))];
+    for leg in volume.latency.iter().filter(|leg| leg.count > 0) {
+        let title = Sentence::new("report.leg").with("side", word(language, "side", leg.side));
+        let title = say(language, &title.with("place", word(language, "leg", leg.place)));
+        let times = [leg.p50_us, leg.p90_us, leg.p99_us, leg.p999_us];
+        rows.push((title, times.map(|us| us.map_or("-".to_owned(), micros))));
+    }
+    let widest = rows.iter().map(|(title, _)| words::width(title)).max().unwrap_or(0).max(TITLE_WIDTH);
+    let in_columns = |(title, figures): (String, [String; 4])| {
+        let figures: String = figures.iter().map(|figure| right(figure, FIGURE_WIDTH)).collect();
+        format!("{}{figures}", left(&title, widest))
+    };
+    rows.into_iter().map(in_columns).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::words::tests::{LANGUAGES, all_is_said};
+    use crate::words::width;
+
     #[test]
     fn every_number_is_there() {
-        let text = super::page(&super::super::tests::example());
+        let text = page(&super::super::tests::example(), Language::En);
         for part in [
             "960 (96.0 %)",
             "(70.0 %)",
@@ -86,6 +120,31 @@ mod tests {
             "4 x cache (64K): not known",
             "1 x backing-failing",
         ] {
+            assert!(text.contains(part), "no {part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn figures_stand_below_their_heads_in_every_language() {
+        for language in LANGUAGES {
+            let mut report = super::super::tests::example();
+            let text = page(&report, language);
+            all_is_said(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            let begins = |line: &str, figure: &str| width(&line[..line.find(figure).unwrap()]);
+            let totals = [(2, "1000 ("), (3, "960 ("), (4, "6.8K ("), (5, "100 (")];
+            let places: Vec<usize> = totals.iter().map(|(line, figure)| begins(lines[*line], figure)).collect();
+            assert!(places.windows(2).all(|two| two[0] == two[1]), "{places:?} {text}");
+            let head = lines.iter().position(|line| line.contains("99.9 %")).unwrap();
+            let ends: Vec<usize> = lines[head..head + 5].iter().map(|line| width(line)).collect();
+            assert!(ends.windows(2).all(|two| two[0] == two[1]) && ends[0] <= 80, "{ends:?} {text}");
+            report.volumes[0].from = None;
+            report.incidents.clear();
+            all_is_said(&page(&report, language));
+        }
+        let text = page(&super::super::tests::example(), Language::Ja);
+        for part in ["書き込み バッキング", "中央値", "2 倍のキャッシュ (32K): 90.0 %", "バッキング障害: 1 件"]
+        {
             assert!(text.contains(part), "no {part} in\n{text}");
         }
     }

@@ -2,6 +2,7 @@
 //! was gone. Bounded: it waits for whoever shows it.
 
 use crate::Client;
+use crate::words::Language;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -29,11 +30,11 @@ pub enum Update {
 struct Gone;
 
 /// Begins to ask the daemon, in a thread of its own.
-pub fn start(client: Client) -> Receiver<Update> {
+pub fn start(client: Client, language: Language) -> Receiver<Update> {
     let (sender, updates) = sync_channel(UPDATES_MAX);
     std::thread::spawn(move || {
         loop {
-            let lost = match follow(&client, &sender) {
+            let lost = match follow(&client, language, &sender) {
                 Ok(Gone) => return,
                 Err(error) => format!("{error:#}"),
             };
@@ -46,14 +47,19 @@ pub fn start(client: Client) -> Receiver<Update> {
     updates
 }
 
+/// Asks for the cluster as it is now, with its troubles told in a language.
+pub fn fleet(client: &Client, language: Language) -> Result<Value> {
+    client.call("GET", &format!("/v1/fleet?language={}", language.word()), None)
+}
+
 /// Asks for the last minutes of a volume.
 pub fn past(client: &Client, volume: &str) -> Result<Value> {
     let series = super::model::SERIES.join(",");
     client.call("GET", &format!("/v1/volumes/{volume}/history?window=2m&points=120&series={series}"), None)
 }
 
-fn follow(client: &Client, sender: &SyncSender<Update>) -> Result<Gone> {
-    let fleet = client.call("GET", "/v1/fleet", None)?;
+fn follow(client: &Client, language: Language, sender: &SyncSender<Update>) -> Result<Gone> {
+    let fleet = self::fleet(client, language)?;
     let names: Vec<String> = fleet["volumes"]
         .as_array()
         .into_iter()
@@ -84,7 +90,7 @@ fn follow(client: &Client, sender: &SyncSender<Update>) -> Result<Gone> {
             points += 1;
             again = points % POINTS_PER_FLEET == 0;
         }
-        if again { send(Update::Fleet(client.call("GET", "/v1/fleet", None)?)) } else { Ok(()) }
+        if again { send(Update::Fleet(self::fleet(client, language)?)) } else { Ok(()) }
     });
     match end {
         _ if !listening => Ok(Gone),

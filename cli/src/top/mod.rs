@@ -9,6 +9,7 @@ mod terminal;
 mod view;
 
 use crate::Client;
+use crate::words::Language;
 use anyhow::{Result, bail};
 use feed::Update;
 use model::{Model, Screen};
@@ -22,25 +23,39 @@ pub use view::micros;
 /// How long a key is waited for before the screen is looked at again; a change of the terminal's size shows by then.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Runs until the user ends it. `volume`: the one to begin with. `json`: what the daemon says, once.
-pub fn run(client: Client, volume: Option<String>, once: bool, json: bool) -> Result<bool> {
+/// What is shown, and how.
+#[derive(clap::Args)]
+pub struct TopArgs {
+    /// Begin with this one
+    volume: Option<String>,
+    /// Print it once, as text
+    #[arg(long)]
+    once: bool,
+    /// What it is told in [default: as LC_ALL, LC_MESSAGES, LANG say]
+    #[arg(long, value_name = "LANGUAGE")]
+    language: Option<Language>,
+}
+
+/// Runs until the user ends it. `json`: what the daemon says, once.
+pub fn run(client: Client, json: bool, args: TopArgs) -> Result<bool> {
     if json {
         let fleet = client.call("GET", "/v1/fleet", None)?;
         println!("{}", serde_json::to_string_pretty(&fleet)?);
         return Ok(true);
     }
-    let screen = volume.map_or(Screen::List, Screen::Detail);
-    if once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return print_once(&client, screen);
+    let language = args.language.unwrap_or_else(Language::of_environment);
+    let screen = args.volume.map_or(Screen::List, Screen::Detail);
+    if args.once || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return print_once(&client, screen, language);
     }
     let mut model = Model::new(screen);
-    let updates = feed::start(client);
+    let updates = feed::start(client, language);
     let terminal = Terminal::open()?;
     let mut shown = Vec::new();
     loop {
         updates.try_iter().for_each(|update| model.take(update));
         let (width, height) = terminal.size();
-        let look = Look { width, height: Some(height), styles: true, colours: colours(), unicode: unicode() };
+        let look = Look { height: Some(height), width, styles: true, colours: colours(), ..plain(language) };
         let lines = view::frame(&model, look);
         if lines != shown {
             terminal.draw(&lines)?;
@@ -53,9 +68,9 @@ pub fn run(client: Client, volume: Option<String>, once: bool, json: bool) -> Re
     }
 }
 
-fn print_once(client: &Client, screen: Screen) -> Result<bool> {
+fn print_once(client: &Client, screen: Screen, language: Language) -> Result<bool> {
     let mut model = Model::new(screen);
-    model.take(Update::Fleet(client.call("GET", "/v1/fleet", None)?));
+    model.take(Update::Fleet(feed::fleet(client, language)?));
     if let Screen::Detail(name) = &model.screen {
         if !model.fleet.volumes.iter().any(|volume| volume.report.name == *name) {
             bail!("there is no volume {name}; `forebay volume list` shows those that there are");
@@ -65,11 +80,16 @@ fn print_once(client: &Client, screen: Screen) -> Result<bool> {
     }
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let width = columns.unwrap_or(80usize).clamp(20, 1000);
-    let look = Look { width, height: None, styles: false, colours: false, unicode: unicode() };
+    let look = Look { width, ..plain(language) };
     for line in view::frame(&model, look) {
         println!("{line}");
     }
     Ok(true)
+}
+
+/// What text alone needs, as many lines as there are.
+fn plain(language: Language) -> Look {
+    Look { language, width: 80, height: None, styles: false, colours: false, unicode: unicode() }
 }
 
 /// Whether colours are wanted: the environment refuses them by `NO_COLOR` (<https://no-color.org>) or a terminal that is `dumb`.

@@ -2,6 +2,7 @@
 
 use super::feed::Update;
 use super::terminal::Key;
+use crate::words::Sentence;
 use forebay_api::status::{Degraded, NodeReport, VolumeReport};
 use serde::Deserialize;
 use serde_json::Value;
@@ -98,7 +99,7 @@ pub enum Sort {
 impl Sort {
     const ALL: [Sort; 6] = [Sort::Name, Sort::Requests, Sort::Bytes, Sort::Latency, Sort::Dirty, Sort::Drain];
 
-    /// The word that the screen shows for it.
+    /// Its word among those of the screen.
     pub fn word(self) -> &'static str {
         match self {
             Sort::Name => "name",
@@ -132,7 +133,7 @@ pub struct Model {
     /// What the last look has shown.
     pub fleet: Fleet,
     /// Why the daemon does not answer, while it does not.
-    pub lost: Option<String>,
+    pub lost: Option<Sentence>,
     /// Something was heard from the daemon.
     pub heard: bool,
     /// What is on the screen.
@@ -173,7 +174,7 @@ impl Model {
     pub fn take(&mut self, update: Update) {
         match update {
             Update::Lost(why) => {
-                self.lost = Some(why);
+                self.lost = Some(Sentence::new("top.lost").with("why", why));
                 return;
             }
             Update::Fleet(_) | Update::Past(..) | Update::Point(_) => {
@@ -190,7 +191,7 @@ impl Model {
                 match serde_json::from_value(fleet) {
                     Ok(fleet) => self.fleet = fleet,
                     Err(error) => {
-                        self.lost = Some(format!("it is of another version, use its own forebay binary: {error}"));
+                        self.lost = Some(Sentence::new("top.other-version").with("why", error));
                         return;
                     }
                 }
@@ -416,7 +417,7 @@ pub(super) mod tests {
         }
         assert_eq!(model.line("vm1", "write_iops").len(), SECONDS);
         model.take(Update::Fleet(json!({ "volumes": [{ "name": 7 }] })));
-        assert!(model.lost.as_ref().is_some_and(|why| why.contains("another version")), "{:?}", model.lost);
+        assert!(model.lost.as_ref().is_some_and(|why| why.key == "top.other-version"), "{:?}", model.lost);
         model.take(Update::Lost("it is gone".into()));
         assert!(model.lost.is_some());
         model.take(Update::Fleet(fleet(&[])));
