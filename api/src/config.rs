@@ -249,9 +249,13 @@ impl TryFrom<String> for HttpAddress {
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
     /// When the backing has it.
+    #[serde(alias = "write-through", alias = "writethrough")]
+    #[value(aliases = ["write-through", "writethrough"])]
     Through,
     /// When the tier has it.
     #[default]
+    #[serde(alias = "write-back", alias = "writeback")]
+    #[value(aliases = ["write-back", "writeback"])]
     Back,
 }
 

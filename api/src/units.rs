@@ -1,7 +1,7 @@
 //! Sizes and times as people write them: `512M`, `10G`, `1T` (binary units), `30m`, `10s`.
 
 use anyhow::{Result, bail};
-use serde::{Deserialize, Deserializer, Serializer};
+use serde::{Deserializer, Serializer};
 
 /// Parses a size. A bare number counts bytes.
 pub fn parse_size(text: &str) -> Result<u64> {
@@ -14,9 +14,12 @@ pub fn parse_size(text: &str) -> Result<u64> {
         "M" | "m" | "MiB" => 20,
         "G" | "g" | "GiB" => 30,
         "T" | "t" | "TiB" => 40,
-        other => {
-            bail!("size {text:?}: unknown unit {other:?}; write bytes, or a whole number with K, M, G or T (binary)")
-        }
+        "P" | "PiB" => 50,
+        "E" | "EiB" => 60,
+        other => bail!(
+            "size {text:?}: unknown unit {other:?}; write bytes, or a whole number with K, M, G, T or P (binary), such as {}",
+            instead_of_fraction(number, other).unwrap_or_else(|| "10G".to_owned())
+        ),
     };
     let Ok(number) = number.parse::<u64>() else {
         bail!("size {text:?} is not a number; write bytes, or a whole number with K, M, G or T (binary), such as 10G")
@@ -27,9 +30,17 @@ pub fn parse_size(text: &str) -> Result<u64> {
     }
 }
 
+/// The whole number of the next smaller unit that somebody meant who wrote a fraction, such as `5632M` for 5.5G.
+fn instead_of_fraction(whole: &str, rest: &str) -> Option<String> {
+    let (fraction, unit) = rest.strip_prefix('.')?.split_at_checked(rest.len().checked_sub(2)?)?;
+    let smaller = ["K", "M", "G", "T"].windows(2).find(|pair| pair[1] == unit)?[0];
+    let number: f64 = format!("{whole}.{fraction}").parse().ok()?;
+    (number < 1e6).then(|| format!("{:.0}{smaller}", number * 1024.0))
+}
+
 /// Shows a size: exactly where a binary unit divides it, else with one decimal.
 pub fn show_size(bytes: u64) -> String {
-    const UNITS: [(u32, &str); 4] = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    const UNITS: [(u32, &str); 6] = [(60, "E"), (50, "P"), (40, "T"), (30, "G"), (20, "M"), (10, "K")];
     for (shift, unit) in UNITS {
         if bytes >= 1 << shift {
             return if bytes.is_multiple_of(1 << shift) {
@@ -76,21 +87,46 @@ pub fn show_seconds(seconds: f64) -> String {
 /// For serde fields that hold a size: text with a unit, or a number of bytes.
 pub mod size {
     use super::*;
+    use serde::de::{Error, Unexpected, Visitor};
 
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Size {
-        Bytes(u64),
-        Text(String),
+    struct OptionalSize;
+
+    impl<'de> Visitor<'de> for OptionalSize {
+        type Value = Option<u64>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a size: bytes as a whole number, or a text such as \"10G\" or \"5632M\"")
+        }
+
+        fn visit_none<E: Error>(self) -> Result<Option<u64>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Option<u64>, D::Error> {
+            from.deserialize_any(self)
+        }
+
+        fn visit_u64<E: Error>(self, bytes: u64) -> Result<Option<u64>, E> {
+            Ok(Some(bytes))
+        }
+
+        fn visit_i64<E: Error>(self, bytes: i64) -> Result<Option<u64>, E> {
+            let bytes = bytes.try_into().map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
+            Ok(Some(bytes))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Option<u64>, E> {
+            parse_size(text).map(Some).map_err(E::custom)
+        }
     }
 
     /// Reads an optional size.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-        match Option::<Size>::deserialize(from)? {
-            None => Ok(None),
-            Some(Size::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(Size::Text(text)) => parse_size(&text).map(Some).map_err(serde::de::Error::custom),
-        }
+        from.deserialize_option(OptionalSize)
     }
 
     /// Writes an optional size in bytes.
@@ -113,17 +149,40 @@ mod tests {
         assert_eq!(parse_size("512M").unwrap(), 512 << 20);
         assert_eq!(parse_size("10G").unwrap(), 10 << 30);
         assert_eq!(parse_size("64TiB").unwrap(), 64 << 40);
-        for bad in ["", "G", "-1", "1.5G", "10X", "1e9", "99999999999T"] {
+        assert_eq!(parse_size("1P").unwrap(), 1 << 50);
+        let told = |text| parse_size(text).unwrap_err().to_string();
+        assert!(told("5.5G").ends_with("such as 5632M") && told("1.5X").ends_with("such as 10G"), "{}", told("5.5G"));
+        for bad in ["", "G", "-1", "1.5G", "10X", "1e9", "99999999999T", "16E", "5.G", "..G", "9.€", "1.5€M"] {
             assert!(parse_size(bad).is_err(), "{bad:?} was taken");
         }
     }
 
     #[test]
     fn sizes_are_shown_as_they_are_written() {
-        for text in ["512M", "10G", "1T", "64T", "4K", "511B"] {
+        for text in ["512M", "10G", "1T", "64T", "1P", "8E", "4K", "511B"] {
             assert_eq!(show_size(parse_size(text).unwrap()), text);
         }
         assert_eq!(show_size(3 << 29), "1.5G");
+    }
+
+    #[test]
+    fn a_size_of_a_file_is_a_number_or_a_text_and_what_is_neither_is_told_how_to_write_it() {
+        #[derive(serde::Deserialize, Debug)]
+        struct Sized {
+            #[serde(default, with = "size")]
+            size: Option<u64>,
+        }
+        let of = |text: &str| toml::from_str::<Sized>(text).map(|sized| sized.size).map_err(|error| error.to_string());
+        assert_eq!(of("size = 4096"), Ok(Some(4096)));
+        assert_eq!(of("size = '1G'"), Ok(Some(1 << 30)));
+        assert_eq!(of(""), Ok(None));
+        assert_eq!(serde_json::from_str::<Sized>(r#"{"size": null}"#).unwrap().size, None);
+        assert_eq!(serde_json::from_str::<Sized>(r#"{"size": 7}"#).unwrap().size, Some(7));
+        for bad in ["size = 5.5", "size = -1", "size = true", "size = ['1G']"] {
+            let told = of(bad).unwrap_err();
+            assert!(told.contains("such as \"10G\""), "{told}");
+        }
+        assert!(of("size = '5.5G'").unwrap_err().contains("5632M"));
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub fn stats(client: &Client, json: bool, args: &StatsArgs) -> Result<bool> {
     let history = crate::client::volume_path(&args.name, &format!("/history{}", query(time.iter().chain(&figures))));
     let mut answer = client.call("GET", &history, None)?;
     if args.csv {
-        print!("{}", csv(&serde_json::from_value(answer).context(OTHER)?));
+        let history = serde_json::from_value(answer).context(OTHER)?;
+        print!("{}", csv(&history, args.series.as_deref()));
         return Ok(true);
     }
     let measured = crate::client::volume_path(&args.name, &format!("/heatmap{}", query(time.iter())));
@@ -87,12 +88,17 @@ fn encode(text: &str) -> String {
         .collect()
 }
 
-fn csv(history: &History) -> String {
-    let names: Vec<&str> = history.series.keys().map(String::as_str).collect();
+/// A line for each step; the figures in the order in which they were asked for, else by name.
+fn csv(history: &History, asked: Option<&str>) -> String {
+    let known = |name: &&str| history.series.contains_key(*name);
+    let names: Vec<&str> = match asked {
+        Some(asked) => asked.split(',').map(str::trim).filter(known).collect(),
+        None => history.series.keys().map(String::as_str).collect(),
+    };
     let mut text = format!("at,{}\n", names.join(","));
     for (step, at) in history.at.iter().enumerate() {
         text.push_str(&forebay_api::calendar::show_ms(at * 1000));
-        for line in history.series.values() {
+        for line in names.iter().map(|name| &history.series[*name]) {
             text.push(',');
             if let Some(value) = line.avg.get(step).copied().flatten() {
                 let _ = write!(text, "{value}");
@@ -281,10 +287,12 @@ mod tests {
 
     #[test]
     fn csv_has_a_line_for_each_step_and_gaps_are_empty() {
-        let text = csv(&history());
+        let text = csv(&history(), None);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "at,read_iops,write_iops");
         assert_eq!(lines[1], "2023-11-14T22:13:20.000Z,1.5,");
+        let asked = csv(&history(), Some("write_iops, read_iops,unknown"));
+        assert!(asked.starts_with("at,write_iops,read_iops\n2023-11-14T22:13:20.000Z,,1.5\n"), "{asked}");
         assert_eq!(lines[2], "2023-11-14T22:13:21.000Z,,");
         assert_eq!(lines[3], "2023-11-14T22:13:22.000Z,3,1234.5");
     }

@@ -67,8 +67,25 @@ impl fmt::Display for FileError {
                  its last requests to end",
                 waited.as_secs_f64()
             ),
-            FileProblem::Failed { attempted, error } => write!(f, "cannot {attempted} {what} {path}: {error}"),
+            FileProblem::Failed { attempted, error } => {
+                write!(f, "cannot {attempted} {what} {path}: {error}{}", what_helps(error))
+            }
         }
+    }
+}
+
+/// What lets this user do what was refused, where the refusal tells.
+fn what_helps(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EACCES) => {
+            "; give the daemon's user the right to it (owner, group or ACL, and of each folder above it)"
+        }
+        Some(libc::EPERM) => {
+            "; its rights alone do not decide that: look at what the container, or the service's DeviceAllow=, lets this process \
+             open, and whether the file is immutable (lsattr)"
+        }
+        Some(libc::EROFS) => "; its file system is mounted read-only",
+        _ => "",
     }
 }
 

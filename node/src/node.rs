@@ -559,7 +559,8 @@ impl Node {
             }
             None if spec.peers.is_some() => {
                 let message = format!(
-                    "volume {name}: peers are other nodes, and this node is of no cluster ([cluster] in its config)"
+                    "volume {name}: peers are other nodes, and this node is not part of a cluster: enrol it and name the \
+                     cluster in its config ([cluster], docs/cluster.md), or leave --peers out"
                 );
                 return failure(FailureKind::Invalid, message);
             }

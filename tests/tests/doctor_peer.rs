@@ -204,5 +204,5 @@ fn without_a_daemon_and_without_a_cluster_it_says_what_is_missing() {
     let volume = Volume::new(&folder, 16 << 20, Tier::Flash, IoMode::Threads);
     let _daemon = volume.start();
     let why = asked(&volume.api());
-    assert!(why.contains("this node is of no cluster"), "{why}");
+    assert!(why.contains("this node is not part of a cluster"), "{why}");
 }

@@ -117,7 +117,9 @@ impl Replies {
         let text: &[u8] = match error {
             ErrorCode::Perm => b"the export is read-only",
             ErrorCode::Io => b"input/output error",
-            ErrorCode::Invalid => b"invalid: out of range, or larger than the export's maximum block size",
+            ErrorCode::Invalid => {
+                b"invalid: an unknown command, out of range, or larger than the export's maximum block size"
+            }
             ErrorCode::NoSpace => b"past the end of the volume, or no space left",
             ErrorCode::Shutdown => b"the volume is being stopped",
         };

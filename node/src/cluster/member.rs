@@ -28,7 +28,7 @@ use forebay_api::config::{DestageName, TierName, tier_size_default};
 use forebay_api::record::{Record, STORE_VERSION, TierRecord, VolumeId};
 use forebay_api::status::VolumeReport;
 use forebay_api::units::show_size;
-use forebay_api::words::VolumePhase;
+use forebay_api::words::{OwnershipReason, VolumePhase};
 use forebay_core::VolumeConfig;
 use forebay_core::cluster::{Host, Incarnation, NodeId};
 use forebay_core::format::{Superblock, TierKind};
@@ -348,7 +348,12 @@ impl Place {
             &facts,
             &record,
             VolumePhase::Elsewhere,
-            &format!("this node has no log of it: {}", cluster.reason),
+            &match &cluster.reason {
+                OwnershipReason::NotNamed => {
+                    "this node holds no copy of it: its record names other nodes, and clients here are served by the owner".to_owned()
+                }
+                reason => format!("this node holds no copy of it: {reason}"),
+            },
         )
     }
 }

@@ -302,7 +302,7 @@ async fn hand_over(State(node): State<Arc<Node>>, Path(name): Path<String>, body
 
 fn cluster_of(node: &Node) -> Result<Arc<Cluster>, Failed> {
     let cluster = node.cluster().cloned();
-    cluster.ok_or_else(|| Failed(StatusCode::NOT_FOUND, "this node is of no cluster".to_owned()))
+    cluster.ok_or_else(|| Failed(StatusCode::NOT_FOUND, "this node is not part of a cluster".to_owned()))
 }
 
 async fn nodes(State(node): State<Arc<Node>>) -> Outcome {

@@ -174,7 +174,7 @@ fn parse_window(text: &str) -> Result<u64, Failed> {
     };
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit = match &text[digits..] {
-        "" | "s" => 1,
+        "s" => 1,
         "m" => 60,
         "h" => 3600,
         "d" => 86400,
@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(of(window(None, None, None)), (NOW - 600, NOW));
         assert_eq!(of(window(None, Some("2023-11-14T22:00:00Z"), Some("1699999800"))), (1_699_999_200, 1_699_999_800));
         assert_eq!(of(window(Some("60d"), None, None)), (NOW - 60 * 86400, NOW));
-        for bad in ["", "0m", "-5m", "10x", "61d", "99999999999999999999d", "1.5h"] {
+        for bad in ["", "8", "0m", "-5m", "10x", "61d", "99999999999999999999d", "1.5h"] {
             assert!(refusal(window(Some(bad), None, None)).contains("such as 10m"), "{bad:?}");
         }
         assert!(refusal(window(Some("1h"), Some("5"), None)).contains("not both"));

@@ -73,7 +73,7 @@ impl Node {
     pub async fn cannot_answer(&self, name: &str, by: &str) -> Answer<()> {
         match self.cluster() {
             Some(cluster) => cluster.cannot_answer(name, by).await,
-            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+            None => failure(FailureKind::NotFound, "this node is not part of a cluster"),
         }
     }
 
@@ -81,7 +81,7 @@ impl Node {
     pub async fn revoke(&self, revocations: Vec<Revocation>, by: &str) -> Answer<()> {
         match self.cluster() {
             Some(cluster) => cluster.revoke(revocations, by).await,
-            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+            None => failure(FailureKind::NotFound, "this node is not part of a cluster"),
         }
     }
 
@@ -89,7 +89,7 @@ impl Node {
     pub async fn forget(&self, name: &str, revocation: Option<Revocation>, by: &str) -> Answer<()> {
         match self.cluster() {
             Some(cluster) => cluster.forget(name, revocation, by).await,
-            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+            None => failure(FailureKind::NotFound, "this node is not part of a cluster"),
         }
     }
 
@@ -97,7 +97,7 @@ impl Node {
     pub async fn audit_log(&self) -> Answer<Vec<AuditReport>> {
         match self.cluster() {
             Some(cluster) => cluster.audit_log().await,
-            None => failure(FailureKind::NotFound, "this node is of no cluster"),
+            None => failure(FailureKind::NotFound, "this node is not part of a cluster"),
         }
     }
 }

@@ -60,7 +60,10 @@ pub(super) struct Plan {
 pub(super) fn plan(change: &Change, record: &Record) -> Answer<Plan> {
     let name = &record.name;
     if change.is_of_cluster() {
-        let message = format!("volume {name} is of this node alone, and has neither peers nor an address that moves");
+        let message = format!(
+            "volume {name} is of this node alone, and has neither peers nor an address that moves: those are for volumes \
+             that a node of a cluster creates with --peers"
+        );
         return failure(FailureKind::Conflict, message);
     }
     let settings = Settings {

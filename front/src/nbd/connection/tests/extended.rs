@@ -99,7 +99,7 @@ fn extended_block_status_has_wide_lengths_and_answers_the_contexts_asked_for() {
                 2,
                 0,
                 ErrorCode::Invalid,
-                "invalid: out of range, or larger than the export's maximum block size"
+                "invalid: an unknown command, out of range, or larger than the export's maximum block size"
             )
         );
     }
@@ -122,7 +122,7 @@ fn a_context_that_was_not_selected_is_not_answered() {
             2,
             0,
             ErrorCode::Invalid,
-            "invalid: out of range, or larger than the export's maximum block size"
+            "invalid: an unknown command, out of range, or larger than the export's maximum block size"
         )
     );
     assert!(pair.pump(&ask(Context::Allocation.id())).is_empty());
@@ -132,7 +132,10 @@ fn a_context_that_was_not_selected_is_not_answered() {
 #[test]
 fn wrong_extended_requests_have_their_answer_and_harm_nothing() {
     let flag = command_flags::PAYLOAD_LEN;
-    let invalid = (ErrorCode::Invalid, "invalid: out of range, or larger than the export's maximum block size");
+    let invalid = (
+        ErrorCode::Invalid,
+        "invalid: an unknown command, out of range, or larger than the export's maximum block size",
+    );
     let no_space = (ErrorCode::NoSpace, "past the end of the volume, or no space left");
     let mut pair = pair(EXTENDED);
     for (command, flags, offset, length, (error, text)) in [
