@@ -227,6 +227,21 @@ impl Tree {
             .link(&format!("/sys/block/{name}"), &format!("../{}/{name}", &above["/sys/".len()..]))
     }
 
+    /// A disk at a port of a SATA controller, whose link runs so fast (`6.0 Gbps`); none (`""`): it does not tell.
+    pub fn sata(self, name: &str, address: &str, port: u32, speed: &str) -> Tree {
+        const GIB: u64 = 1000;
+        let above = format!("{}/ata{port}", self.function(address));
+        let block = format!("{above}/host{port}/target{port}:0:0/{port}:0:0:0/block");
+        let tree = self
+            .file(&format!("{block}/{name}/size"), &(GIB << 21).to_string())
+            .file(&format!("{block}/{name}/queue/rotational"), "0")
+            .link(&format!("/sys/block/{name}"), &format!("../{}/{name}", &block["/sys/".len()..]));
+        match speed {
+            "" => tree,
+            speed => tree.file(&format!("/sys/class/ata_link/link{port}/sata_spd"), speed),
+        }
+    }
+
     /// A port of an RDMA device; `state` as in `4: ACTIVE`.
     pub fn rdma(self, device: &str, port: u32, address: &str, rate: &str, state: &str, layer: &str) -> Tree {
         let folder = format!("{}/infiniband/{device}", self.function(address));

@@ -1,6 +1,7 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
 mod cpu;
+mod disks;
 mod dma;
 mod drift;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub fn all() -> Vec<&'static Check> {
         nics::CHECKS,
         paths::CHECKS,
         storage::CHECKS,
+        disks::CHECKS,
     ];
     let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
     all.sort_by_key(|check| check.number);

@@ -6,6 +6,7 @@
 
 use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
+use super::disks::wants::{Wants, of_controller};
 use super::{Check, platform};
 use crate::formulas::{Dma, infiniband, pcie_raw, pcie_useful};
 use crate::parts::is_on_die;
@@ -27,6 +28,9 @@ pub const CHECKS: &[Check] = &[
 /// How far demand has to exceed what a link carries: headers of the line's own packets and what formulas leave out are several
 /// percent each way. The hunts that were worth it had 19 % and more.
 const SHORT: f64 = 1.10;
+/// A slot that takes more than half of what a disk can do costs all who use the disk; up to half is one generation of PCIe, which few disks
+/// fill and few boards have a choice of.
+const HALF: f64 = 2.0 * SHORT;
 /// Payload that is taken for a link whose own cannot be read: the largest in use, so that nothing is called too narrow
 /// that may be wide enough.
 const PAYLOAD_AT_BEST: u32 = 512;
@@ -74,8 +78,17 @@ impl Link<'_> {
     }
 
     fn useful(&self) -> f64 {
-        let payload = self.payload.unwrap_or(PAYLOAD_AT_BEST);
-        pcie_useful(self.lower.speed_gts, self.lower.width, payload, Dma::Writes)
+        self.useful_at(self.lower.speed_gts, self.lower.width)
+    }
+
+    fn useful_at(&self, speed: f64, lanes: u32) -> f64 {
+        pcie_useful(speed, lanes, self.payload.unwrap_or(PAYLOAD_AT_BEST), Dma::Writes)
+    }
+
+    /// What it carries when it runs as both ends can: disks slow theirs down while they have nothing to do.
+    fn useful_at_best(&self) -> f64 {
+        let possible = self.possible().map_or(0.0, |(speed, lanes)| self.useful_at(speed, lanes));
+        possible.max(self.useful())
     }
 
     /// Speed and width that both ends can do. None: one of them does not say.
@@ -141,7 +154,14 @@ pub fn called(topology: &Topology, address: &str) -> String {
     let ports = ports.map(|(name, _)| name.split_once('/').map_or(name.as_str(), |(device, _)| device));
     let mut names: Vec<&str> = nics.chain(disks).chain(ports).collect();
     names.dedup();
-    if names.is_empty() { address.to_owned() } else { format!("{} ({address})", show::names(&names)) }
+    match &names[..] {
+        [] => address.to_owned(),
+        [name] => match topology.disks.get(*name).and_then(|disk| disk.model.as_ref()) {
+            Some(model) => format!("{name} ({model}, {address})"),
+            None => format!("{name} ({address})"),
+        },
+        names => format!("{} ({address})", show::names(names)),
+    }
 }
 
 /// What several functions are called, each card once.
@@ -222,10 +242,12 @@ fn degraded(host: &Host) -> Verdict {
         let (speed, lanes) = falls_short(link)?;
         let could_be = pcie_raw(speed, lanes);
         let narrower = link.lower.width < lanes;
-        // Of a card whose lines fit through what is left, nothing is lost today. Disks' speed is their link's.
-        let fits = card(link.address) == card(address)
-            && is_network(&topology.pci[*address])
-            && lines(host, address).iter().sum::<f64>() <= link.useful();
+        // Of a card whose lines, or disks, fit through what is left, nothing is lost today. Disks of NVMe want all of their link.
+        let wanted = match is_network(&topology.pci[*address]) {
+            true => Some(lines(host, address).iter().sum::<f64>()),
+            false => of_controller(host, |pci| card(pci) == card(address)).map(|wants| wants.bytes),
+        };
+        let fits = card(link.address) == card(address) && wanted.is_some_and(|wanted| wanted <= link.useful());
         let severity = match (fits, link.raw() < could_be / 2.0) {
             (true, _) => Severity::Note,
             (false, false) => Severity::Warning,
@@ -281,23 +303,68 @@ struct Demand {
     ports: usize,
     /// Cards below, by what they are called.
     cards: Vec<String>,
+    /// Disks of the card whose own link it is.
+    disks: Option<Wants>,
+    /// The most that one card of disks below wants.
+    storage: f64,
 }
 
-// Check 2. Reads the links on the way of each card, and the lines of its ports. Rules: the lines of a card's ports carry more
-// than its slot; the cards behind a switch carry more than the link above it.
-fn too_narrow(host: &Host) -> Verdict {
-    let topology = &host.topology;
-    if topology.hypervisor.is_some() {
-        return Verdict::NotHere;
+impl Demand {
+    /// Of one card's own link: what its disks want.
+    fn of_disks(&self) -> Option<&Wants> {
+        self.disks.as_ref().filter(|_| self.cards.len() == 1)
     }
-    let mut demands: BTreeMap<&str, (Link, Demand)> = BTreeMap::new();
+
+    fn of_ports(&self) -> bool {
+        self.cards.len() == 1 && self.ports > 0
+    }
+
+    /// What a link carries of it.
+    fn carried(&self, link: &Link) -> f64 {
+        if self.of_disks().is_some() { link.useful_at_best() } else { link.useful() }
+    }
+}
+
+/// What the disks of a card want: those of a controller by their kind, one of NVMe all that its own end of the link can. None: it has none, or no
+/// file tells.
+fn disks_of(host: &Host, address: &str, own: Option<&Link>) -> Option<Wants> {
+    if host.topology.pci[address].class >> 8 != 0x0108 {
+        return of_controller(host, |pci| card(pci) == card(address));
+    }
+    let own = own.filter(|link| link.possible().is_some())?;
+    let bytes = own.useful_at(own.lower.speed_max_gts, own.lower.width_max);
+    Some(Wants { bytes, of_ssds: bytes, disks: 1, is_nvme: true, evidence: Vec::new() })
+}
+
+/// What each link has to carry, by the card at its lower end; and the storage controllers with disks of which no file tells what they move.
+fn demands(host: &Host) -> (BTreeMap<&str, (Link<'_>, Demand)>, Vec<String>) {
+    let topology = &host.topology;
+    let (mut demands, mut untold): (BTreeMap<&str, (Link, Demand)>, _) = (BTreeMap::new(), Vec::new());
     for address in cards(topology, |device| moves_data(device) || is_accelerator(device)).into_values() {
+        // What is plugged in from outside comes through a tunnel (Thunderbolt, USB4), whose ports show links that are made up.
+        if host.system.text(&format!("/sys/bus/pci/devices/{address}/removable")).known().as_deref()
+            == Some("removable")
+        {
+            continue;
+        }
         let lines = lines(host, address);
         let of_lines: f64 = lines.iter().sum();
-        let is_network = is_network(&topology.pci[address]);
-        // A port that is down wants nothing; disks and accelerators want what their own link carries.
-        let mut wanted = if is_network || !lines.is_empty() { of_lines } else { f64::INFINITY };
-        for (nth, link) in links_above(topology, address).into_iter().enumerate() {
+        let device = &topology.pci[address];
+        let (is_network, is_storage) = (is_network(device), device.class >> 16 == 0x01);
+        let links = links_above(topology, address);
+        let own = links.first().filter(|link| card(link.address) == card(address));
+        let mut disks = disks_of(host, address, own);
+        // A port that is down wants nothing; accelerators, and disks of which no file tells, want what their own link carries.
+        let mut wanted = match &disks {
+            _ if is_network || !lines.is_empty() => of_lines,
+            Some(wants) => wants.bytes,
+            None => f64::INFINITY,
+        };
+        let name = called(topology, address);
+        if wanted.is_infinite() && is_storage && own.is_some() && name != address {
+            untold.push(name.clone());
+        }
+        for (nth, link) in links.into_iter().enumerate() {
             let carries = link.useful();
             let own = nth == 0 && card(link.address) == card(address);
             // An adapter whose line no file tells, as without its driver's classes, wants what its link carries, too.
@@ -309,56 +376,96 @@ fn too_narrow(host: &Host) -> Verdict {
                 demand.bytes += wanted;
                 demand.port = lines.iter().copied().fold(demand.port, f64::max);
                 demand.ports += lines.len();
-                demand.cards.push(called(topology, address));
+                demand.cards.push(name.clone());
+                demand.disks = if own { disks.take() } else { None };
+                if is_storage {
+                    demand.storage = demand.storage.max(wanted);
+                }
             }
             wanted = wanted.min(carries);
         }
     }
     demands.retain(|_, (_, demand)| demand.bytes > 0.0 && demand.bytes.is_finite());
-    let short = |(link, demand): &(Link, Demand)| {
-        let carries = link.useful();
-        if demand.bytes <= carries * SHORT {
-            return None;
-        }
-        let of_ports = demand.cards.len() == 1 && demand.ports > 0;
-        Some(Finding {
-            id: format!("pcie-slot/{}", link.address),
-            check: 2,
-            // Ports of one card are often there for the case that one fails, and cards behind a switch seldom work all at once.
-            severity: if of_ports && demand.port > carries * SHORT { Severity::Warning } else { Severity::Note },
-            confidence: Confidence::Computed,
-            text: Sentence::new(if of_ports { "pcie.slot-narrow" } else { "pcie.uplink-narrow" })
-                .with("device", show::names(&demand.cards))
-                .with("ports", if of_ports { demand.ports } else { demand.cards.len() })
-                .with("wanted", rate(demand.bytes))
-                .with("now", width(link.lower.speed_gts, link.lower.width))
-                .with("port", link.upper_address)
-                .with("payload", link.payload.map_or(format!("≤{PAYLOAD_AT_BEST}"), |payload| payload.to_string()))
-                .with("carries", rate(carries)),
-            evidence: link.shown_now(),
-            number: Some(Number { is: carries, could_be: demand.bytes, unit: "B/s".to_owned() }),
-            remedies: vec![Remedy::Explain {
-                what: Sentence::new(if of_ports { "pcie.slot-remedy" } else { "pcie.uplink-remedy" }),
-                command: None,
-            }],
-        })
-    };
-    let found: Vec<Finding> = demands.values().filter_map(short).collect();
+    (demands, untold)
+}
+
+// Check 2. Reads the links on the way of each card, the lines of its ports, and of which kind its disks are. Rules: the lines of a
+// card's ports, or its disks, carry more than its slot; the cards behind a switch carry more than the link above it.
+fn too_narrow(host: &Host) -> Verdict {
+    if host.topology.hypervisor.is_some() {
+        return Verdict::NotHere;
+    }
+    let (demands, untold) = demands(host);
+    let found: Vec<Finding> = demands.values().filter_map(|(link, demand)| narrow_slot(link, demand)).collect();
     if !found.is_empty() {
         return Verdict::Found(found);
     }
-    let headroom = |(link, demand): &(Link, Demand)| link.useful() / demand.bytes;
+    if !untold.is_empty() {
+        return Verdict::NotSeen { what: show::names(&untold), how: Sentence::new("pcie.slot-untold") };
+    }
+    let headroom = |(link, demand): &(Link, Demand)| demand.carried(link) / demand.bytes;
     match demands.values().min_by(|a, b| headroom(a).total_cmp(&headroom(b))) {
         // Within the error of the formula the slot is as good as the line.
         Some(tightest) => Verdict::Fine(
             Sentence::new(if headroom(tightest) < SHORT { "pcie.slots-even" } else { "pcie.slots-fine" })
                 .with("device", show::names(&tightest.1.cards))
-                .with("carries", rate(tightest.0.useful()))
+                .with("carries", rate(tightest.1.carried(&tightest.0)))
                 .with("wanted", rate(tightest.1.bytes))
                 .with("factor", format!("{:.1}", headroom(tightest))),
         ),
         None => Verdict::NotHere,
     }
+}
+
+fn narrow_slot(link: &Link, demand: &Demand) -> Option<Finding> {
+    let carries = demand.carried(link);
+    if demand.bytes <= carries * SHORT {
+        return None;
+    }
+    let of_nvme = demand.of_disks().is_some_and(|wants| wants.is_nvme);
+    let severe = match demand.of_disks() {
+        Some(wants) => wants.of_ssds > carries * HALF,
+        // Ports of one card are often there for the case that one fails, and cards behind a switch seldom work all at once.
+        None if demand.of_ports() => demand.port > carries * SHORT,
+        None => demand.cards.len() == 1 && demand.storage > carries * HALF,
+    };
+    let (key, remedy) = match demand.of_disks() {
+        Some(_) if of_nvme => ("pcie.slot-disk", "pcie.slot-disk-remedy"),
+        Some(_) => ("pcie.slot-disks", "pcie.slot-disks-remedy"),
+        None if demand.of_ports() => ("pcie.slot-narrow", "pcie.slot-remedy"),
+        None if demand.cards.len() == 1 => ("pcie.uplink-one", "pcie.slot-disk-remedy"),
+        None => ("pcie.uplink-narrow", "pcie.uplink-remedy"),
+    };
+    let ports = match demand.of_disks() {
+        Some(wants) => wants.disks,
+        None if demand.of_ports() => demand.ports,
+        None => demand.cards.len(),
+    };
+    let (speed, lanes) = match demand.of_disks().and(link.possible()) {
+        Some(possible) => possible,
+        None => (link.lower.speed_gts, link.lower.width),
+    };
+    let of_disks = demand.of_disks().into_iter().flat_map(|wants| wants.evidence.iter().cloned());
+    let shown = if demand.of_disks().is_some() { link.shown() } else { link.shown_now() };
+    Some(Finding {
+        id: format!("pcie-slot/{}", link.address),
+        check: 2,
+        severity: if severe { Severity::Warning } else { Severity::Note },
+        // What disks of a kind move is a rule of thumb.
+        confidence: if demand.of_disks().is_some() && !of_nvme { Confidence::Likely } else { Confidence::Computed },
+        text: Sentence::new(key)
+            .with("device", show::names(&demand.cards))
+            .with("ports", ports)
+            .with("wanted", rate(demand.bytes))
+            .with("own", width(link.lower.speed_max_gts, link.lower.width_max))
+            .with("now", width(speed, lanes))
+            .with("port", link.upper_address)
+            .with("payload", link.payload.map_or(format!("≤{PAYLOAD_AT_BEST}"), |payload| payload.to_string()))
+            .with("carries", rate(carries)),
+        evidence: shown.into_iter().chain(of_disks).collect(),
+        number: Some(Number { is: carries, could_be: demand.bytes, unit: "B/s".to_owned() }),
+        remedies: vec![Remedy::Explain { what: Sentence::new(remedy), command: None }],
+    })
 }
 
 /// Whether an interface or an RDMA port is there for a card, which says whether and how fast its line is.
@@ -547,7 +654,7 @@ mod tests {
         assert_eq!(fine.with[0], ("links".to_owned(), "2".to_owned()));
         assert_eq!(found(tree((8.0, 8)).says(1))[0].id, "pcie-link/0000:02:00.0");
         // One disk of four lanes wants less than the uplink carries.
-        assert_eq!(key(&tree((8.0, 8)).says(2)), "pcie.slots-fine");
+        assert_eq!(key(&tree((8.0, 8)).says(2)), "pcie.slots-even");
     }
 
     /// An adapter with two ports of InfiniBand in a slot of PCIe 2.0 x8.
@@ -614,6 +721,192 @@ mod tests {
         let [finding] = &found(tree.says(2))[..] else { panic!("one") };
         assert_eq!((finding.text.key.as_str(), finding.severity), ("pcie.uplink-narrow", Severity::Note));
         assert_eq!(finding.id, "pcie-slot/0000:02:00.0");
+    }
+
+    /// Of speed and lanes of one end: now as at most.
+    fn at(speed: f64, lanes: u32) -> ((f64, u32), (f64, u32)) {
+        ((speed, lanes), (speed, lanes))
+    }
+
+    /// An NVMe disk below a root port: what the port can, and what the disk can.
+    fn nvme_in(slot: (f64, u32), disk: (f64, u32)) -> Tree {
+        let now = (slot.0.min(disk.0), slot.1.min(disk.1));
+        Tree::new()
+            .node(0, "0-3", 16)
+            .pci(ROOT, 0x060400, 0)
+            .pci(&format!("{ROOT}/{CARD}"), 0x010802, 0)
+            .pci_link(ROOT, now, slot)
+            .pci_link(CARD, now, disk)
+            .driver(CARD, "nvme")
+            .disk("nvme0n1", CARD, 1000)
+    }
+
+    #[test]
+    fn an_nvme_disk_in_a_slot_that_gives_an_eighth_is_told_and_one_generation_is_a_note() {
+        let [finding] = &found(nvme_in((8.0, 1), (16.0, 4)).says(2))[..] else { panic!("one") };
+        assert_eq!((finding.id.as_str(), finding.severity), ("pcie-slot/0000:06:00.0", Severity::Warning));
+        let number = finding.number.clone().expect("a number");
+        assert!((number.could_be / number.is - 8.0).abs() < 1e-9 && (number.is / 1e8).round() == 9.0, "{number:?}");
+        assert!(finding.evidence.contains(&Evidence::new(format!("/sys/bus/pci/devices/{CARD}/max_link_width"), 4)));
+        assert!(finding.evidence.contains(&Evidence::new(format!("/sys/bus/pci/devices/{ROOT}/max_link_width"), 1)));
+        for (slot, disk, severity) in [
+            ((8.0, 4), (16.0, 4), Some(Severity::Note)),
+            ((8.0, 2), (8.0, 4), Some(Severity::Note)),
+            ((8.0, 2), (16.0, 4), Some(Severity::Warning)),
+            ((16.0, 4), (16.0, 4), None),
+            ((32.0, 16), (16.0, 4), None),
+        ] {
+            match (nvme_in(slot, disk).says(2), severity) {
+                (Verdict::Found(found), Some(severity)) => assert_eq!(found[0].severity, severity, "{slot:?} {disk:?}"),
+                (verdict, None) => assert_eq!(key(&verdict), "pcie.slots-even", "{slot:?} {disk:?}"),
+                (verdict, _) => panic!("{slot:?} {disk:?}: {verdict:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_disk_has_of_its_slot_is_judged_by_what_both_can_and_not_at_all_where_one_does_not_say() {
+        // The link has slowed down while the disk has nothing to do.
+        let slow =
+            nvme_in((16.0, 4), (16.0, 4)).pci_link(ROOT, (2.5, 4), (16.0, 4)).pci_link(CARD, (2.5, 4), (16.0, 4));
+        assert_eq!(key(&slow.says(2)), "pcie.slots-even");
+        let at = |address: &str, name: &str| format!("/sys/bus/pci/devices/{address}/{name}");
+        let hidden = Tree::new()
+            .pci(ROOT, 0x060400, 0)
+            .pci(&format!("{ROOT}/{CARD}"), 0x010802, 0)
+            .file(&at(CARD, "current_link_speed"), "2.5 GT/s")
+            .file(&at(CARD, "current_link_width"), "1")
+            .hidden(&at(CARD, "max_link_speed"));
+        assert_eq!(hidden.says(2), Verdict::NotHere);
+        assert!(matches!(hidden.disk("nvme0n1", CARD, 9).says(2), Verdict::NotSeen { .. }));
+        assert_eq!(nvme_in((8.0, 1), (16.0, 4)).virtual_machine().says(2), Verdict::NotHere);
+        // In a case at Thunderbolt, whose ports say 2.5 GT/s whatever they carry.
+        let outside = nvme_in((2.5, 4), (8.0, 4)).file(&at(CARD, "removable"), "removable");
+        assert_eq!(outside.says(2), Verdict::NotHere);
+    }
+
+    #[test]
+    fn a_disk_is_named_with_its_model() {
+        let tree = nvme_in((8.0, 1), (16.0, 4)).file("/sys/block/nvme0n1/device/model", "Samsung SSD 980 PRO 1TB   ");
+        let text = &found(tree.says(2))[0].text;
+        let name = "nvme0n1 (Samsung SSD 980 PRO 1TB, 0000:06:00.0)".to_owned();
+        assert!(text.with.contains(&("device".to_owned(), name)), "{text:?}");
+    }
+
+    /// A SATA controller with so many disks, beside a card of 2.5 Gbit/s whose slot has room.
+    fn hba(link: ((f64, u32), (f64, u32)), disks: u32, rotational: bool) -> Tree {
+        hba_of("ahci", link, disks, rotational)
+    }
+
+    fn hba_of(driver: &str, link: ((f64, u32), (f64, u32)), disks: u32, rotational: bool) -> Tree {
+        let tree = Tree::new()
+            .node(0, "0-3", 16)
+            .pci(ROOT, 0x060400, 0)
+            .pci(&format!("{ROOT}/{CARD}"), 0x010601, 0)
+            .driver(CARD, driver)
+            .pci_link(ROOT, link.0, link.1)
+            .pci_link(CARD, link.0, link.1)
+            .pci("0000:00:02.0", 0x060400, 0)
+            .pci("0000:00:02.0/0000:07:00.0", 0x020000, 0)
+            .pci_link("0000:00:02.0", (5.0, 1), (5.0, 1))
+            .pci_link("0000:07:00.0", (5.0, 1), (5.0, 1))
+            .nic("eth0", "0000:07:00.0", 2500);
+        (1..=disks).fold(tree, |tree, port| {
+            let name = format!("sd{}", char::from(b'a' + port as u8 - 1));
+            let kind = u8::from(rotational).to_string();
+            tree.sata(&name, CARD, port, "6.0 Gbps").file(&format!("/sys/block/{name}/queue/rotational"), &kind)
+        })
+    }
+
+    #[test]
+    fn ssds_behind_one_lane_are_told_and_a_few_spinning_disks_behind_an_old_slot_are_not() {
+        let [finding] = &found(hba(at(8.0, 1), 4, false).says(2))[..] else { panic!("one") };
+        assert_eq!((finding.text.key.as_str(), finding.severity), ("pcie.slot-disks", Severity::Warning));
+        assert_eq!(finding.confidence, Confidence::Likely);
+        assert!(finding.evidence.contains(&Evidence::new("/sys/class/ata_link/link1/sata_spd", "6.0 Gbps")));
+        assert_eq!(finding.number.clone().map(|number| (number.could_be / 1e7).round()), Some(221.0));
+        assert_eq!(found(hba(at(8.0, 1), 3, false).says(2))[0].severity, Severity::Note);
+        for (link, disks, rotational) in
+            [(at(2.5, 8), 8, true), (at(8.0, 1), 4, true), (at(8.0, 1), 1, false), (at(5.0, 4), 3, false)]
+        {
+            let says = hba(link, disks, rotational).says(2);
+            assert!(matches!(says, Verdict::Fine(_)), "{link:?} {disks} {rotational}: {says:?}");
+        }
+        assert_eq!(found(hba(at(2.5, 1), 4, true).says(2))[0].severity, Severity::Note);
+        let Verdict::Fine(fine) = hba(at(5.0, 4), 3, false).says(2) else { panic!("fine") };
+        assert!(fine.with[0].1.starts_with("sda, sdb, sdc ("), "the tightest is the controller's: {fine:?}");
+        assert_eq!(hba(at(8.0, 1), 4, false).virtual_machine().says(2), Verdict::NotHere);
+    }
+
+    #[test]
+    fn what_no_file_tells_of_a_controllers_disks_is_not_seen() {
+        let Verdict::NotSeen { what, how } = hba_of("megaraid_sas", at(8.0, 1), 4, false).says(2) else {
+            panic!("not seen")
+        };
+        assert_eq!((what.as_str(), how.key.as_str()), ("sda, sdb, sdc, sdd (0000:06:00.0)", "pcie.slot-untold"));
+        // Lines that cannot be read: what the kind moves.
+        let hidden = (1..=4).fold(hba(at(8.0, 1), 0, false), |tree, port| {
+            tree.sata(["sda", "sdb", "sdc", "sdd"][port as usize - 1], CARD, port, "")
+                .hidden(&format!("/sys/class/ata_link/link{port}/sata_spd"))
+        });
+        assert_eq!(found(hidden.says(2))[0].severity, Severity::Warning);
+        // Without disks a controller wants nothing.
+        let Verdict::Fine(fine) = hba(at(8.0, 1), 0, false).says(2) else { panic!("fine") };
+        assert!(fine.with[0].1.starts_with("eth0"));
+    }
+
+    #[test]
+    fn a_controller_whose_disks_fit_through_what_is_left_of_its_lanes_is_a_note() {
+        let tree = hba(((8.0, 1), (8.0, 8)), 1, false);
+        assert_eq!(found(tree.says(1))[0].severity, Severity::Note);
+        assert_eq!(found(hba(((8.0, 1), (8.0, 8)), 4, false).says(1))[0].severity, Severity::Error);
+    }
+
+    #[test]
+    fn disks_behind_an_adapter_of_one_lane_are_told_by_the_link_above_it() {
+        let way = "0000:00:01.0/0000:02:00.0/0000:03:04.0/0000:04:00.0";
+        let tree = Tree::new().node(0, "0-1", 4).pci("0000:00:01.0", 0x060400, 0);
+        let tree = tree
+            .pci(&way[..25], 0x060400, 0)
+            .pci(&way[..38], 0x060400, 0)
+            .pci(way, 0x010802, 0)
+            .pci_link("0000:00:01.0", (8.0, 1), (8.0, 1))
+            .pci_link("0000:02:00.0", (8.0, 1), (8.0, 4))
+            .pci_link("0000:03:04.0", (8.0, 4), (8.0, 4))
+            .pci_link("0000:04:00.0", (8.0, 4), (8.0, 4))
+            .disk("nvme0n1", "0000:04:00.0", 100);
+        let [finding] = &found(tree.says(2))[..] else { panic!("one") };
+        assert_eq!((finding.text.key.as_str(), finding.severity), ("pcie.uplink-one", Severity::Warning));
+    }
+
+    #[test]
+    fn a_chipset_whose_uplink_all_share_is_a_note_at_most() {
+        const CHIPSET: &str = "0000:00:01.2/0000:02:00.2";
+        let mut tree = Tree::new()
+            .node(0, "0-15", 64)
+            .pci("0000:00:01.2", 0x060400, 0)
+            .pci("0000:00:01.2/0000:02:00.0", 0x0c0330, 0)
+            .pci("0000:00:01.2/0000:02:00.1", 0x010601, 0)
+            .pci(CHIPSET, 0x060400, 0)
+            .driver("0000:02:00.1", "ahci")
+            .pci_link("0000:00:01.2", (8.0, 4), (8.0, 4));
+        for function in ["0000:02:00.0", "0000:02:00.1", "0000:02:00.2"] {
+            tree = tree.pci_link(function, (8.0, 4), (8.0, 4));
+        }
+        for (port, card, class, end) in
+            [("0000:03:00.0", "0000:04:00.0", 0x010802, (8.0, 4)), ("0000:03:01.0", "0000:05:00.0", 0x020000, (5.0, 1))]
+        {
+            let below = format!("{CHIPSET}/{port}");
+            let tree_with_port = tree.pci(&below, 0x060400, 0).pci_link(port, end, end);
+            tree = tree_with_port.pci(&format!("{below}/{card}"), class, 0).pci_link(card, end, end);
+        }
+        let tree = tree.disk("nvme0n1", "0000:04:00.0", 1000).nic("eth0", "0000:05:00.0", 2500);
+        let disks = |tree: Tree, count: u32| {
+            (1..=count).fold(tree, |tree, port| tree.sata(&format!("sd{port}"), "0000:02:00.1", port, "6.0 Gbps"))
+        };
+        assert!(matches!(tree.says(1), Verdict::Fine(_)));
+        let [finding] = &found(disks(tree, 4).says(2))[..] else { panic!("one") };
+        assert_eq!((finding.text.key.as_str(), finding.severity), ("pcie.uplink-narrow", Severity::Note));
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! Checks 41 to 44: block devices, dirty data, and the memory that a tier's index takes. Check 45 is in [`super::management`].
+//! Checks 41, 42 and 44: block devices, and the memory that a tier's index takes. Check 43 is in [`super::disks`], check 45 in
+//! [`super::management`].
 
 use super::super::Host;
 use super::super::counters::matching;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
-use super::{Check, growth, management};
+use super::disks::dirty::{dirty, memory};
+use super::disks::wants::named;
+use super::{Check, management};
 use crate::show;
 use forebay_api::config::{TierName, index_memory};
 use forebay_api::record::Record;
@@ -24,21 +27,6 @@ pub const CHECKS: &[Check] = &[
 const PARTITION_TO_JUDGE: u64 = 1 << 30;
 /// Physical sectors that real disks have; USB bridges tell others.
 const SECTORS: std::ops::RangeInclusive<u64> = 1024..=65536;
-/// A host that needs longer to write what it has promised stalls its writers for as long when the limit is reached.
-const DRAIN_S: f64 = 30.0;
-/// Seconds of writing that the limit is set to: enough to gather neighbours, short enough to wait for.
-const DRAIN_WANTED_S: f64 = 10.0;
-/// A disk that had something to do for so much of the time shows what it can do.
-const DISK_FULL: f64 = 0.90;
-/// With smaller writes a disk shows how fast it turns, not how fast it writes what has gathered.
-const LARGE_WRITE: f64 = 65536.0;
-/// Most that a disk of a kind writes, in bytes a second: the outer tracks, the SATA line, four lanes of PCIe 4.0.
-const SPINNING: f64 = 280e6;
-const SATA_SSD: f64 = 560e6;
-const NVME: f64 = 7e9;
-/// Drivers of controllers whose "disk" is an array of any size.
-const ARRAYS: &[&str] =
-    &["megaraid_sas", "megaraid", "hpsa", "smartpqi", "aacraid", "arcmsr", "cciss", "3w-9xxx", "3w-sas", "mpi3mr"];
 /// Share of RAM for a tier's index from which it is told: beyond, it takes what caches would have.
 const INDEX_SHARE: f64 = 0.10;
 
@@ -72,7 +60,7 @@ fn queue(host: &Host) -> Verdict {
             // BFQ's one lock and its waiting for the next request of a process bound an NVMe device; the others cost CPU.
             severity: if scheduler == "bfq" { Severity::Warning } else { Severity::Note },
             confidence: Confidence::Certain,
-            text: Sentence::new("disk.scheduler").with("disk", name).with("scheduler", &scheduler),
+            text: Sentence::new("disk.scheduler").with("disk", named(host, name)).with("scheduler", &scheduler),
             evidence: vec![Evidence::new(&path, &scheduler)],
             number: None,
             remedies: vec![Remedy::Apply {
@@ -101,7 +89,7 @@ fn ends_anywhere(host: &Host, name: &str, disk: &Disk) -> Option<Finding> {
         severity: Severity::Note,
         confidence: Confidence::Computed,
         text: Sentence::new("disk.completions")
-            .with("disk", name)
+            .with("disk", named(host, name))
             .with("queues", queues)
             .with("cpus", host.topology.cpus.len()),
         evidence: vec![Evidence::new(&path, 0)],
@@ -135,12 +123,12 @@ fn alignment(host: &Host) -> Verdict {
             else {
                 continue;
             };
-            if size * 512 < PARTITION_TO_JUDGE {
+            if size.saturating_mul(512) < PARTITION_TO_JUDGE {
                 continue;
             }
             judged += 1;
             let part = path.split('/').rev().nth(1).unwrap_or(name).to_owned();
-            if (start * 512).abs_diff(first) % sector != 0 {
+            if start.saturating_mul(512).abs_diff(first) % sector != 0 {
                 let text =
                     Sentence::new("disk.misaligned").with("part", &part).with("start", start).with("sector", sector);
                 found.push(Finding {
@@ -164,165 +152,6 @@ fn alignment(host: &Host) -> Verdict {
         (true, 0) => Verdict::NotHere,
         (true, _) => Verdict::Fine(Sentence::new("disk.aligned").with("parts", judged)),
     }
-}
-
-/// What the host may owe its disks.
-struct Limit {
-    bytes: u64,
-    /// The file that sets it, and what it says.
-    path: &'static str,
-    value: u64,
-    by_ratio: bool,
-    available: u64,
-}
-
-const DIRTY_BYTES: &str = "/proc/sys/vm/dirty_bytes";
-const DIRTY_RATIO: &str = "/proc/sys/vm/dirty_ratio";
-const BACKGROUND_BYTES: &str = "/proc/sys/vm/dirty_background_bytes";
-const BACKGROUND_RATIO: &str = "/proc/sys/vm/dirty_background_ratio";
-
-fn memory(system: &System, name: &str) -> Seen<u64> {
-    system.text("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? * 1024)
-    })
-}
-
-// Check 43. Reads vm.dirty_*, the memory that is available, and what the disks write. Rules: what may be owed takes longer than
-// DRAIN_S to write; writing in the background begins no sooner than writers are stopped.
-fn dirty(host: &Host) -> Verdict {
-    let system = &host.system;
-    let (available, bytes, ratio) =
-        match (memory(system, "MemAvailable"), system.number::<u64>(DIRTY_BYTES), system.number::<u64>(DIRTY_RATIO)) {
-            (Seen::Is(available), Seen::Is(bytes), Seen::Is(ratio)) => (available, bytes, ratio),
-            (Seen::Hidden(what), ..) | (_, Seen::Hidden(what), _) | (_, _, Seen::Hidden(what)) => {
-                return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") };
-            }
-            _ => return Verdict::NotHere,
-        };
-    let limit = match bytes {
-        0 => Limit { bytes: available / 100 * ratio, path: DIRTY_RATIO, value: ratio, by_ratio: true, available },
-        _ => Limit { bytes, path: DIRTY_BYTES, value: bytes, by_ratio: false, available },
-    };
-    let mut found: Vec<Finding> = background_too_late(system, &limit, ratio).into_iter().collect();
-    let speed =
-        measured_speed(host).map(|(disk, speed)| (speed, Some(disk))).or_else(|| Some((likely_speed(host)?, None)));
-    if let Some((speed, disk)) = speed
-        && limit.bytes as f64 / speed > DRAIN_S
-    {
-        found.push(long_drain(host, &limit, speed, disk));
-    }
-    if !found.is_empty() {
-        return Verdict::Found(found);
-    }
-    let needed = limit.bytes as f64 / DRAIN_S;
-    let fine = Sentence::new("disk.dirty-fine").with("limit", show::bytes(limit.bytes as f64));
-    Verdict::Fine(fine.with("seconds", DRAIN_S).with("needed", show::bytes(needed)))
-}
-
-fn background_too_late(system: &System, limit: &Limit, ratio: u64) -> Option<Finding> {
-    let late =
-        |path: &'static str, limit_path: &'static str, limit: u64| -> Option<(&'static str, u64, &'static str, u64)> {
-            let background: u64 = system.number(path).known()?;
-            (background >= limit && limit > 0).then_some((path, background, limit_path, limit))
-        };
-    let by_bytes = system.number::<u64>(BACKGROUND_BYTES).known()? > 0;
-    let (path, background, limit_path, limit) = match (limit.by_ratio, by_bytes) {
-        (true, false) => late(BACKGROUND_RATIO, DIRTY_RATIO, ratio),
-        (false, true) => late(BACKGROUND_BYTES, DIRTY_BYTES, limit.bytes),
-        // Of different units: what they come to changes with the memory.
-        (true, true) | (false, false) => None,
-    }?;
-    Some(Finding {
-        id: "dirty-limit/background".to_owned(),
-        check: 43,
-        severity: Severity::Note,
-        confidence: Confidence::Certain,
-        text: Sentence::new("disk.background-late").with("background", background).with("limit", limit),
-        evidence: vec![Evidence::new(path, background), Evidence::new(limit_path, limit)],
-        number: None,
-        remedies: vec![Remedy::Apply {
-            what: Sentence::new("disk.background-remedy"),
-            writes: vec![Write { path: path.to_owned(), value: (limit / 4).max(1).to_string() }],
-        }],
-    })
-}
-
-/// What the disk writes that had nothing but writing to do between the looks: that is its speed.
-fn measured_speed(host: &Host) -> Option<(String, f64)> {
-    let work = growth::disks(host)?;
-    let full = real_disks(host).filter_map(|(name, _)| Some((name, work.get(name)?)));
-    full.filter(|(_, work)| {
-        work.busy >= DISK_FULL && work.written >= 0.9 * work.bytes && work.of_a_write >= LARGE_WRITE
-    })
-    .map(|(name, work)| (name.clone(), work.written))
-    .max_by(|(_, a), (_, b)| a.total_cmp(b))
-}
-
-/// What the disks write together at best, by their kind. None where the kind tells nothing: behind a hypervisor or a
-/// controller of arrays.
-fn likely_speed(host: &Host) -> Option<f64> {
-    if host.topology.hypervisor.is_some() {
-        return None;
-    }
-    let of = |disk: &Disk| {
-        let device = host.topology.pci.get(disk.pci.as_ref()?)?;
-        let array = device.driver.as_deref().is_none_or(|driver| ARRAYS.contains(&driver));
-        match (disk.kind.as_str(), disk.rotational) {
-            ("nvme", _) => Some(NVME),
-            ("scsi", true) if !array => Some(SPINNING),
-            ("scsi", false) if !array => Some(SATA_SSD),
-            _ => None,
-        }
-    };
-    let speeds: Option<Vec<f64>> = real_disks(host).map(|(_, disk)| of(disk)).collect();
-    speeds.filter(|speeds| !speeds.is_empty()).map(|speeds| speeds.iter().sum())
-}
-
-fn long_drain(host: &Host, limit: &Limit, speed: f64, disk: Option<String>) -> Finding {
-    let seconds = limit.bytes as f64 / speed;
-    let wanted = (speed * DRAIN_WANTED_S) as u64;
-    let key = if disk.is_some() { "disk.drain-measured" } else { "disk.drain-likely" };
-    let mut evidence = vec![Evidence::new(limit.path, limit.value)];
-    if limit.by_ratio {
-        evidence.push(Evidence::new("/proc/meminfo", format!("MemAvailable: {} kB", limit.available / 1024)));
-    }
-    evidence
-        .extend(disk.as_ref().map(|disk| Evidence::new("/proc/diskstats", format!("{disk} {}/s", show::bytes(speed)))));
-    let what =
-        Sentence::new("disk.drain-remedy").with("wanted", show::bytes(wanted as f64)).with("seconds", DRAIN_WANTED_S);
-    let percent = wanted * 100 / limit.available.max(1);
-    let remedy = match (limit.by_ratio, percent) {
-        // Ratio for ratio, bytes for bytes: writing the one clears the other, and could not be taken back as it was.
-        (true, 4..) => Remedy::Apply { what, writes: limits(BACKGROUND_RATIO, percent / 4, DIRTY_RATIO, percent) },
-        (false, _) if host.system.number::<u64>(BACKGROUND_BYTES).known().is_some_and(|bytes| bytes > 0) => {
-            Remedy::Apply { what, writes: limits(BACKGROUND_BYTES, wanted / 4, DIRTY_BYTES, wanted) }
-        }
-        (true, _) | (false, _) => Remedy::Explain {
-            what,
-            command: Some(format!("sysctl -w vm.dirty_background_bytes={} vm.dirty_bytes={wanted}", wanted / 4)),
-        },
-    };
-    Finding {
-        id: "dirty-limit/drain".to_owned(),
-        check: 43,
-        severity: if disk.is_some() { Severity::Warning } else { Severity::Note },
-        confidence: if disk.is_some() { Confidence::Computed } else { Confidence::Likely },
-        text: Sentence::new(key)
-            .with("limit", show::bytes(limit.bytes as f64))
-            .with("speed", show::bytes(speed))
-            .with("seconds", format!("{seconds:.0}"))
-            .with("disk", disk.unwrap_or_default()),
-        evidence,
-        number: Some(Number { is: seconds, could_be: DRAIN_WANTED_S, unit: "s".to_owned() }),
-        remedies: vec![remedy],
-    }
-}
-
-/// The lower one first, so that it is the lower one at every moment.
-fn limits(background: &str, low: u64, limit: &str, high: u64) -> Vec<Write> {
-    let write = |path: &str, value: u64| Write { path: path.to_owned(), value: value.to_string() };
-    vec![write(background, low), write(limit, high)]
 }
 
 /// The daemon's state folder: the living host's may be named by the environment.
@@ -355,8 +184,8 @@ fn index(host: &Host) -> Verdict {
         };
         let index = index_memory(record.tier.size_bytes, frames);
         volumes += 1;
-        index_bytes += index;
-        tier_bytes += record.tier.size_bytes;
+        index_bytes = u64::saturating_add(index_bytes, index);
+        tier_bytes = u64::saturating_add(tier_bytes, record.tier.size_bytes);
         if largest.as_ref().is_none_or(|(most, _)| record.tier.size_bytes > *most) {
             largest = Some((record.tier.size_bytes, path));
         }
@@ -393,7 +222,7 @@ fn index(host: &Host) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::super::expect::{command, fine, not_here, not_seen, one, text, writes};
+    use super::super::expect::{fine, not_here, not_seen, one, text, writes};
     use super::*;
     use crate::fixture::Tree;
 
@@ -416,6 +245,8 @@ mod tests {
         assert_eq!(finding.severity, Severity::Warning);
         assert_eq!(writes(&finding), ["/sys/block/nvme0n1/queue/scheduler=none"]);
         assert_eq!(one(&with("none [mq-deadline]"), 41).severity, Severity::Note);
+        let model = with("[bfq]").file("/sys/block/nvme0n1/device/model", "KIOXIA KCD8XRUG1T92");
+        assert!(text(&one(&model, 41)).starts_with("Requests to nvme0n1 (KIOXIA KCD8XRUG1T92) pass"));
         assert_eq!(
             fine(&with("[none] mq-deadline"), 41),
             "Disk queue: nvme0n1 takes 1023 requests at once by scheduler none."
@@ -479,111 +310,6 @@ mod tests {
                 .contains("physical_block_size: ")
         );
         not_here(&nvme(), 42);
-    }
-
-    /// So much memory is available, and so many percent of it may be dirty.
-    fn dirty(available_gib: u64, ratio: u64) -> Tree {
-        Tree::new()
-            .node(0, "0-3", 128)
-            .file("/proc/meminfo", &format!("MemTotal: 134217728 kB\nMemAvailable:   {} kB\n", available_gib << 20))
-            .file(DIRTY_BYTES, "0")
-            .file(DIRTY_RATIO, &ratio.to_string())
-            .file(BACKGROUND_BYTES, "0")
-            .file(BACKGROUND_RATIO, "3")
-    }
-
-    fn spinning(tree: Tree) -> Tree {
-        tree.pci(DISK, 0x010601, 0)
-            .driver(DISK, "ahci")
-            .disk("sda", DISK, 4000)
-            .file("/sys/block/sda/queue/rotational", "1")
-    }
-
-    #[test]
-    fn what_a_disk_writes_now_tells_how_long_the_debt_takes() {
-        // 650 MB/s in 60 s, without a pause.
-        let tree = spinning(dirty(119, 90))
-            .file("/proc/diskstats", "8 0 sda 0 0 0 0 150000 0 76171875 0 0 60000 0\n")
-            .earlier("/proc/diskstats", "8 0 sda 0 0 0 0 0 0 0 0 0 0 0\n");
-        let finding = one(&tree, 43);
-        assert!(
-            text(&finding)
-                .starts_with("Up to 115.0 GB may wait to be written; sda writes 650.0 MB/s now, so that takes 177 s"),
-            "{}",
-            text(&finding)
-        );
-        assert_eq!((finding.severity, finding.confidence), (Severity::Warning, Confidence::Computed));
-        assert_eq!(writes(&finding), [format!("{BACKGROUND_RATIO}=1"), format!("{DIRTY_RATIO}=5")]);
-    }
-
-    #[test]
-    fn small_writes_do_not_show_what_a_disk_can_do() {
-        // 51 MB/s in 60 s, by so many writes.
-        let writing = |count: u64| {
-            dirty(100, 20)
-                .virtual_machine()
-                .pci(DISK, 0x010000, 0)
-                .disk("vda", DISK, 4000)
-                .file("/proc/diskstats", &format!("254 0 vda 0 0 0 0 {count} 0 6000000 0 0 60000 0\n"))
-                .earlier("/proc/diskstats", "254 0 vda 0 0 0 0 0 0 0 0 0 0 0\n")
-        };
-        assert_eq!(one(&writing(10_000), 43).severity, Severity::Warning);
-        fine(&writing(750_000), 43);
-    }
-
-    #[test]
-    fn of_an_idle_disk_its_kind_tells_the_least_time() {
-        let finding = one(&spinning(dirty(100, 20)), 43);
-        assert!(
-            text(&finding)
-                .contains("the disks of this host write 280.0 MB/s together at best, so that takes 77 s or more"),
-            "{}",
-            text(&finding)
-        );
-        assert_eq!((finding.severity, finding.confidence), (Severity::Note, Confidence::Likely));
-        // Two percent would leave one half for the background: bytes are finer.
-        assert_eq!(command(&finding), "sysctl -w vm.dirty_background_bytes=700000000 vm.dirty_bytes=2800000000");
-        assert!(finding.evidence.contains(&Evidence::new(DIRTY_RATIO, 20)));
-    }
-
-    #[test]
-    fn a_limit_in_bytes_is_changed_in_bytes() {
-        let tree = spinning(dirty(100, 0)).file(DIRTY_BYTES, "30000000000").file(BACKGROUND_BYTES, "1000000");
-        let finding = one(&tree, 43);
-        assert_eq!(finding.evidence[0], Evidence::new(DIRTY_BYTES, 30_000_000_000u64));
-        assert_eq!(writes(&finding), [format!("{BACKGROUND_BYTES}=700000000"), format!("{DIRTY_BYTES}=2800000000")]);
-    }
-
-    #[test]
-    fn where_the_kind_tells_nothing_no_speed_is_guessed() {
-        let fine_of = |tree: Tree| fine(&tree, 43);
-        assert_eq!(
-            fine_of(spinning(dirty(100, 20)).virtual_machine()),
-            "Unwritten data: 21.5 GB at most (vm.dirty_*), which a disk that writes 715.8 MB/s has written in 30 s."
-        );
-        fine_of(spinning(dirty(100, 20)).pci("0000:04:00.0", 0x010400, 0).driver("0000:04:00.0", "megaraid_sas").disk(
-            "sdb",
-            "0000:04:00.0",
-            9,
-        ));
-        fine_of(dirty(100, 20));
-        fine_of(spinning(dirty(20, 20)));
-    }
-
-    #[test]
-    fn a_background_that_begins_too_late_is_told() {
-        let tree = dirty(20, 10).file(BACKGROUND_RATIO, "10");
-        let finding = one(&tree, 43);
-        assert_eq!((finding.id.as_str(), finding.severity), ("dirty-limit/background", Severity::Note));
-        assert_eq!(writes(&finding), [format!("{BACKGROUND_RATIO}=2")]);
-    }
-
-    #[test]
-    fn dirty_limits_that_are_hidden_or_absent_are_no_finding() {
-        let hidden =
-            Tree::new().file("/proc/meminfo", "MemAvailable: 9 kB\n").file(DIRTY_RATIO, "20").hidden(DIRTY_BYTES);
-        assert!(not_seen(&hidden, 43).starts_with("/proc/sys/vm/dirty_bytes: "));
-        not_here(&Tree::new(), 43);
     }
 
     fn volume(tier_gib: u64) -> Tree {

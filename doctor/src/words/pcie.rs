@@ -69,6 +69,54 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "pcie.slot-disk",
+        [
+            "{device} can do {own} ({wanted}), and the slot below {port} can do no more than {now}: {carries} with packets of {payload} bytes.",
+            "{device} は {own}（{wanted}）まで可能ですが、{port} の下のスロットは {now} までです：ペイロード {payload} バイトで {carries}。",
+            "{device}: 장치는 {own}({wanted})까지 가능하지만 {port} 아래의 슬롯은 {now}까지만 됩니다: 페이로드 {payload}바이트로 {carries}.",
+        ],
+    ),
+    (
+        "pcie.slot-disk-remedy",
+        [
+            "move it to a slot with more lanes or of a newer generation; where the board has none, this is what it gives",
+            "レーン数の多い、または新しい世代のスロットに移します。ボードに空きがなければ、これが上限です",
+            "레인이 더 많거나 새로운 세대의 슬롯으로 옮기십시오. 보드에 그런 슬롯이 없다면 이것이 한계입니다",
+        ],
+    ),
+    (
+        "pcie.slot-disks",
+        [
+            "{device}: disks at this controller: {ports}, which move about {wanted} together. Its slot, {now} with packets of {payload} bytes, carries {carries}.",
+            "{device}：このコントローラーのディスク {ports} 台は合計で約 {wanted} を運べますが、スロット（{now}、ペイロード {payload} バイト）が運べるのは {carries} です。",
+            "{device}: 이 컨트롤러의 디스크 {ports}개는 합쳐서 약 {wanted}까지 나를 수 있지만, 슬롯({now}, 페이로드 {payload}바이트)은 {carries}까지만 나릅니다.",
+        ],
+    ),
+    (
+        "pcie.slot-disks-remedy",
+        [
+            "move the controller to a wider or newer slot, or spread the disks over two controllers; nothing while they do not work at once",
+            "コントローラーをより広い、または新しい世代のスロットに移すか、ディスクを 2 枚のコントローラーに分けます。同時に使わなければ問題ありません",
+            "컨트롤러를 더 넓거나 새로운 세대의 슬롯으로 옮기거나 디스크를 컨트롤러 두 개로 나누십시오. 동시에 쓰지 않으면 문제없습니다",
+        ],
+    ),
+    (
+        "pcie.slot-untold",
+        [
+            "no file tells what the disks behind this link can move: read all of them at once (fio) and compare that with the slot",
+            "このリンクの先のディスクの速度を示すファイルがありません。すべてを同時に読み出し（fio）、スロットの帯域と比べてください",
+            "이 링크 뒤의 디스크가 얼마나 빠른지 알려 주는 파일이 없습니다. 모두 동시에 읽어(fio) 슬롯의 대역폭과 비교하십시오",
+        ],
+    ),
+    (
+        "pcie.uplink-one",
+        [
+            "{device} could move {wanted}, and a link above it, {now} below {port} with packets of {payload} bytes, carries {carries}.",
+            "{device} は {wanted} を運べますが、その上位のリンク（{port} の下、{now}、ペイロード {payload} バイト）が運べるのは {carries} です。",
+            "{device}: 장치는 {wanted}까지 나를 수 있지만 그 위의 링크({port} 아래, {now}, 페이로드 {payload}바이트)는 {carries}까지만 나릅니다.",
+        ],
+    ),
+    (
         "pcie.uplink-narrow",
         [
             "{ports} cards could move {wanted} together, and share a link of {now} below {port} with packets of {payload} bytes, which carries {carries}: {device}.",

@@ -136,12 +136,22 @@ pub fn disks(system: &System, places: &Places<'_>) -> BTreeMap<String, Disk> {
             pci: below.pci,
             node: below.node,
             // In sectors of 512 bytes, whatever the disk's own are.
-            bytes: system.number::<u64>(&format!("{folder}/size")).known().unwrap_or(0) * 512,
+            bytes: system.number::<u64>(&format!("{folder}/size")).known().unwrap_or(0).saturating_mul(512),
             rotational: system.number::<u8>(&format!("{folder}/queue/rotational")).known() == Some(1),
             kind: kind.to_owned(),
+            model: model(system, &folder),
         }
     };
     whole.map(|name| (name.clone(), disk(&name))).collect()
+}
+
+/// A disk's model without the white space that fills its field up; a name longer than any field is none.
+fn model(system: &System, folder: &str) -> Option<String> {
+    /// Letters of NVMe's field, which is the longest.
+    const LETTERS: usize = 40;
+    let text = system.text(&format!("{folder}/device/model")).known()?;
+    let model = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+    (!model.is_empty() && model.chars().count() <= LETTERS).then_some(model)
 }
 
 /// Of a disk of NVMe that several controllers may lead to (native multipath), which sits at none of them: the only one there is.
@@ -246,6 +256,7 @@ mod tests {
         let tree = two_nodes()
             .pci("0000:80:02.0/0000:83:00.0", 0x010802, 1)
             .disk("nvme0n1", "0000:83:00.0", 100)
+            .file("/sys/block/nvme0n1/device/model", "Samsung SSD 980 PRO 1TB                 \n")
             .file("/sys/block/nvme0n1/nvme0n1p1/partition", "1")
             .pci("0000:00:1f.2", 0x010601, 0)
             .disk("sda", "0000:00:1f.2", 200)
@@ -258,6 +269,8 @@ mod tests {
         assert_eq!(of("sda"), ("scsi", Some(0), true));
         assert_eq!([of("dm-0"), of("zram0")], [("dm", None, false), ("ram", None, false)]);
         assert_eq!(disks["nvme0n1"].bytes, 100 << 30);
+        let model = |name: &str| disks[name].model.as_deref();
+        assert_eq!([model("nvme0n1"), model("sda")], [Some("Samsung SSD 980 PRO 1TB"), None]);
         assert_eq!(disks["nvme0n1"].pci.as_deref(), Some("0000:83:00.0"));
     }
 

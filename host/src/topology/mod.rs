@@ -163,6 +163,8 @@ pub struct Disk {
     pub rotational: bool,
     /// `nvme`, `scsi`, `virtio`, `loop`, `dm`, `md`, `ram` or `other`.
     pub kind: String,
+    /// What its maker calls it; none: it does not tell, as layers above disks.
+    pub model: Option<String>,
 }
 
 /// A port of an RDMA device.
