@@ -1,9 +1,10 @@
 //! Hosts made for tests, as the doctor examines them.
 
-use crate::findings::Verdict;
+use crate::findings::{Remedy, Verdict};
 use crate::matrix::{Bandwidth, KEPT, Matrix, Mix};
 use crate::{Host, checks};
 pub use forebay_host::fixture::Tree;
+use std::collections::BTreeMap;
 
 /// What the doctor adds to a host's tree.
 pub trait Examined {
@@ -36,4 +37,33 @@ impl Examined for Tree {
         let check = checks::all().into_iter().find(|check| check.number == number).expect("there is such a check");
         (check.look)(&Host::look(self.system()))
     }
+}
+
+/// No two remedies of one host write different values to one file, nor give one thing different values by command. Returns how many
+/// findings there were.
+pub fn assert_no_contradictions(verdicts: impl IntoIterator<Item = Verdict>) -> usize {
+    let mut count = 0;
+    let mut told: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut tell = |what: String, value: &str, id: &str| {
+        let (known, by) = told.entry(what.clone()).or_insert_with(|| (value.to_owned(), id.to_owned()));
+        assert_eq!(known, value, "{what}: {by} and {id} contradict each other");
+    };
+    for verdict in verdicts {
+        let Verdict::Found(found) = verdict else { continue };
+        for finding in found {
+            count += 1;
+            // What a finding tells first; others of its own are instead of that one.
+            match finding.remedies.first() {
+                Some(Remedy::Apply { writes, .. }) => {
+                    writes.iter().for_each(|write| tell(write.path.clone(), &write.value, &finding.id));
+                }
+                Some(Remedy::Explain { command: Some(command), .. }) => {
+                    let settings = command.split(" && ").filter_map(|command| command.rsplit_once(' '));
+                    settings.for_each(|(what, value)| tell(what.to_owned(), value, &finding.id));
+                }
+                _ => {}
+            }
+        }
+    }
+    count
 }

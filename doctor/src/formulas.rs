@@ -2,6 +2,8 @@
 //!
 //! Each formula names its source. Decimal units throughout, as links are sold: 1 GB/s is 10^9 bytes a second.
 
+use forebay_host::topology::infiniband_bits;
+
 /// A billion bytes a second.
 pub const GB: f64 = 1e9;
 
@@ -56,23 +58,22 @@ pub fn rdma_mtu(ethernet_mtu: u32) -> u32 {
     [4096, 2048, 1024, 512].into_iter().find(|size| size + 64 <= ethernet_mtu).unwrap_or(256)
 }
 
-/// Data of InfiniBand after its line code, by the rate as sysfs prints it, which is the signalling rate: `40 Gb/sec (4X QDR)` carries 4.0 GB/s.
-/// InfiniBand architecture specification, volume 2: 8b/10b up to QDR, 64b/66b from FDR10 on; EDR and later are named by their data rate.
+/// Data of InfiniBand after its line code, in bytes a second, by the rate as sysfs prints it: `40 Gb/sec (4X QDR)` carries 4.0 GB/s.
 pub fn infiniband(rate: &str) -> Option<f64> {
-    let (lanes, speed) = rate.split_once('(')?.1.split_once(')')?.0.split_once("X ")?;
-    let lane = match speed {
-        "SDR" => 0.25,
-        "DDR" => 0.5,
-        "QDR" => 1.0,
-        "FDR10" => 1.25,
-        "FDR" => 14.0625 * 64.0 / 66.0 / 8.0,
-        "EDR" => 3.125,
-        "HDR" => 6.25,
-        "NDR" => 12.5,
-        "XDR" => 25.0,
-        _ => return None,
-    };
-    Some(lanes.parse::<f64>().ok()? * lane * GB)
+    infiniband_bits(rate).map(|bits| bits as f64 / 8.0)
+}
+
+/// Payload of TCP over IP over InfiniBand, by the bits of data that the line carries. A datagram has 38 bytes around it (headers LRH 8,
+/// BTH 12, DETH 8, the encapsulation's 4, checksums 6), as many as on Ethernet; a connected mode's packet of up to 65520 bytes is cut into
+/// those of the line, of 4096 bytes at most with 26 around each (InfiniBand architecture specification, volume 1; RFC 4391 and 4755).
+pub fn tcp_over_infiniband(data_bits: u64, mtu: u32) -> f64 {
+    const DATAGRAM_MAX: u32 = 4092;
+    if mtu <= DATAGRAM_MAX {
+        return tcp_over_ethernet(data_bits, mtu);
+    }
+    let whole = f64::from(mtu) + 4.0;
+    let around = (whole / 4096.0).ceil() * 26.0;
+    data_bits as f64 / 8.0 * f64::from(mtu.saturating_sub(20 + 20 + 12)) / (whole + around)
 }
 
 /// The line's bits a second in a rate as sysfs prints it: `25 Gb/sec (1X EDR)`.
@@ -118,6 +119,20 @@ pub fn drain_seconds(dirty_bytes: f64, device: f64) -> f64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_documentation_says_of_a_slot_what_the_formulas_give_in_each_direction() {
+        let page = include_str!("../../docs/doctor.md");
+        let row = page.lines().find(|line| line.starts_with("| PCIe |")).expect("a row of PCIe");
+        let useful = |dma| format!("{:.2}", pcie_useful(5.0, 8, 128, dma) / GB);
+        let (writes, reads) = (useful(Dma::Writes), useful(Dma::Reads));
+        assert_eq!((writes.as_str(), reads.as_str()), ("3.37", "3.46"));
+        assert!(
+            row.contains(&format!("are {writes} from the card to memory and {reads} from memory to the card")),
+            "{row}"
+        );
+        assert!(row.contains("P/(P+24)") && row.contains("P/(P+20)"), "{row}");
+    }
+
     /// To the last digit that was published.
     #[track_caller]
     fn is(value: f64, published: f64, digits: i32) {
@@ -153,6 +168,7 @@ mod tests {
         }
         is(pcie_useful(5.0, 8, 128, Dma::Writes) / GB, 3.37, 2);
         is(pcie_useful(5.0, 8, 128, Dma::Reads) / pcie_raw(5.0, 8), 0.865, 3);
+        is(pcie_useful(5.0, 8, 128, Dma::Reads) / GB, 3.46, 2);
         // The step from 128 to 256 bytes.
         is(pcie_useful(5.0, 8, 256, Dma::Writes) / pcie_useful(5.0, 8, 128, Dma::Writes), 1.086, 3);
     }
@@ -194,6 +210,9 @@ mod tests {
             is(infiniband(rate).expect(rate) / GB, data, 1);
         }
         assert_eq!(infiniband("40 Gb/sec"), None);
+        assert_eq!([infiniband("0 Gb/sec (0X QDR)"), infiniband("9 Gb/sec (99X QDR)")], [None, None]);
+        is(tcp_over_infiniband(32_000_000_000, 2044) / GB, 3.83, 2);
+        is(tcp_over_infiniband(32_000_000_000, 65_520) / GB, 3.97, 2);
         assert_eq!(infiniband("1 Gb/sec (4X ODD)"), None);
         assert_eq!(rate_bits("2.5 Gb/sec (1X SDR)"), Some(2_500_000_000));
         assert_eq!(rate_bits("25 Gb/sec (1X EDR)"), Some(25_000_000_000));

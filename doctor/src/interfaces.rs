@@ -6,14 +6,7 @@ use forebay_host::topology::Nic;
 
 /// Interfaces of this network that carry: those of hardware.
 pub fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
-    ours(host).filter(|(name, nic)| nic.kind == "physical" && nic.up && !stands_for_a_guest(host, name))
-}
-
-/// A card that switches by itself shows an interface for each function that it gives to a guest (`pf0vf3`, `pf0sf1`): a handle to
-/// set it up by, with a queue for what has no rule yet.
-fn stands_for_a_guest(host: &Host, name: &str) -> bool {
-    let port = host.system.text(&format!("/sys/class/net/{name}/phys_port_name")).known().unwrap_or_default();
-    port.contains("vf") || port.contains("sf")
+    ours(host).filter(|(_, nic)| nic.kind == "physical" && nic.up && !nic.for_guest)
 }
 
 /// Interfaces that sysfs and the kernel's network agree on: in a container that shows another network's sysfs, a name may mean two.

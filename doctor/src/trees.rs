@@ -5,6 +5,7 @@ mod oracle;
 
 use super::Host;
 use super::findings::{Evidence, Finding, Sentence, Verdict};
+use super::fixture::assert_no_contradictions;
 use forebay_api::config::placement::Wish;
 use forebay_api::placement::{Device, Role};
 use forebay_host::placement::{Facts, Plan, plan};
@@ -121,10 +122,11 @@ fn nothing_is_found_on_real_machines_that_their_owner_would_deny() {
         let Some(machine) = Machine::called(&name) else { return };
         let host = machine.look();
         assert_plans_hold(&name, &host.topology);
-        let verdicts = host.examine();
+        let verdicts: Vec<Verdict> = host.examine().into_iter().map(|(_, verdict)| verdict).collect();
+        assert_no_contradictions(verdicts.clone());
         let found: Vec<Finding> = verdicts
             .into_iter()
-            .flat_map(|(_, verdict)| match verdict {
+            .flat_map(|verdict| match verdict {
                 Verdict::Found(found) => found,
                 Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => Vec::new(),
             })

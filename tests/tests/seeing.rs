@@ -119,11 +119,17 @@ fn figures_are_those_that_fio_counted_and_outlive_a_kill() {
     assert_eq!(kinds(&events)[2..], ["daemon-stopped", "daemon-started"]);
     assert_eq!(events["events"][3]["details"]["clean"], true);
     // Those of an earlier process as well, in the language that is asked for.
-    for (language, words) in [("en", "every image is complete"), ("ja", "停止しました"), ("ko", "중지했습니다")] {
-        let told = daemon.command(["events", "--kind", "daemon-stopped", "--language", language]).expect_success().stdout;
+    for (language, words) in [("en", "every image is complete"), ("ja", "停止しました"), ("ko", "중지했습니다")]
+    {
+        let told =
+            daemon.command(["events", "--kind", "daemon-stopped", "--language", language]).expect_success().stdout;
         assert!(told.contains(words), "{language}: {told}");
     }
-    assert_eq!(volume.get_json("/v1/events?limit=1")["events"][0].get("sentence"), None, "what it is made of is not told");
+    assert_eq!(
+        volume.get_json("/v1/events?limit=1")["events"][0].get("sentence"),
+        None,
+        "what it is made of is not told"
+    );
 
     let csv = daemon.volume_command(["stats", VOLUME_NAME, "--window", "5m", "--csv"]).expect_success().stdout;
     let lines: Vec<&str> = csv.lines().collect();

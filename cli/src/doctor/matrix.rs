@@ -4,7 +4,7 @@ use super::Asked;
 use anyhow::{Context, Result, bail};
 use forebay_doctor::checks::links;
 use forebay_doctor::findings::{Sentence, Verdict};
-use forebay_doctor::matrix::{KEPT, Matrix, Part, Plan, SPREAD_MAX, measure};
+use forebay_doctor::matrix::{KEPT, Matrix, Part, Plan, measure};
 use forebay_doctor::words::say;
 use forebay_host::system::OWN_FOLDER;
 use forebay_host::topology;
@@ -56,11 +56,7 @@ impl MatrixArgs {
                 bail!("{}", say(language, &refused));
             }
         };
-        let mut says = Vec::new();
-        let spread = matrix.read.iter().map(|cell| cell.spread).fold(0.0, f64::max);
-        if spread > SPREAD_MAX {
-            says.push(Sentence::new("matrix.noisy").with("spread", format!("{:.0}", spread * 100.0)));
-        }
+        let mut says = matrix.caveats();
         match links::of_matrix(&matrix, &topology, "forebay doctor matrix") {
             Verdict::Found(found) => says.extend(found.into_iter().map(|finding| finding.text)),
             Verdict::Fine(why) => says.push(why),

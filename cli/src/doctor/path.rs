@@ -3,6 +3,7 @@
 use super::Asked;
 use anyhow::Result;
 use forebay_doctor::chain::path::{Question, answer};
+use forebay_doctor::chain::rate;
 use forebay_host::topology;
 
 #[derive(clap::Args)]
@@ -13,29 +14,13 @@ pub struct PathArgs {
     /// Where they go, named alike
     #[arg(long, value_name = "B")]
     to: String,
-    /// What was measured on this path, in bytes a second: 3.1G, 587M (decimal, as fio and iperf print MB/s and GB/s)
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    /// What was measured on this path in a second, with its unit: 3.1GB, 2.9GiB, 25Gbit
+    #[arg(long, value_name = "RATE", value_parser = rate::measured)]
     measured: Option<f64>,
     /// How often CPUs copy each byte: a server in user space that reads and sends copies twice, software TLS is one more [default: as
     /// often as the kernel has to: sendfile never, a TCP receiver that writes to a file twice]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=16))]
     copies: Option<u32>,
-}
-
-/// A rate with a decimal unit, as links are sold and tools print it.
-fn rate(text: &str) -> Result<f64, String> {
-    let text = text.trim().trim_end_matches("/s").trim_end_matches('B');
-    let (number, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'M')) => (&text[..at], 1e6),
-        Some((at, 'G')) => (&text[..at], 1e9),
-        Some((at, 'T')) => (&text[..at], 1e12),
-        _ => (text, 1.0),
-    };
-    match number.trim().parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number * unit),
-        _ => Err("write bytes a second, with K, M, G or T (decimal), such as 3.1G".to_owned()),
-    }
 }
 
 impl PathArgs {
@@ -50,22 +35,5 @@ impl PathArgs {
             super::fold::print(&answer.text(asked.language));
         }
         Ok(true)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_decimal_and_take_the_units_that_tools_print() {
-        for (text, value) in
-            [("3.1G", 3.1e9), ("587M", 587e6), ("587 MB/s", 587e6), ("3.15GB/s", 3.15e9), ("1000", 1e3)]
-        {
-            assert!((rate(text).expect(text) - value).abs() < 1.0, "{text}");
-        }
-        for text in ["", "G", "-1G", "0", "inf", "fast"] {
-            assert!(rate(text).is_err(), "{text}");
-        }
     }
 }

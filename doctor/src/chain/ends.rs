@@ -111,13 +111,35 @@ impl Resolver<'_> {
         if below.is_empty() || depth == DEPTH_MAX {
             bail!("{name} is virtual: no device of this host carries its bytes; name the interface that does");
         }
-        // A bond spreads many flows evenly; one alone goes over one of them.
+        let (below, share) = self.working(name, below);
         let mut parts = Vec::new();
         for lower in &below {
             let of_lower = self.nic(lower, depth + 1)?;
-            parts.extend(of_lower.into_iter().map(|(end, share)| (end, share / below.len() as f64)));
+            parts.extend(of_lower.into_iter().map(|(end, part)| (end, part * share)));
         }
         Ok(parts)
+    }
+
+    /// Of the members of a bond those that work, with the bytes at each for each byte of the bond. It spreads many flows evenly, one
+    /// alone goes over one member; `active-backup` uses one at a time, `broadcast` sends everything by each. Other interfaces use all.
+    fn working<'b>(&self, name: &str, below: Vec<&'b str>) -> (Vec<&'b str>, f64) {
+        let text = |file: &str| self.system.text(&format!("/sys/class/net/{name}/bonding/{file}")).known();
+        let Some(mode) = text("mode") else {
+            let share = 1.0 / below.len() as f64;
+            return (below, share);
+        };
+        let is_up = |member: &&str| self.topology.nics.get(*member).is_some_and(|nic| nic.up);
+        let up: Vec<&str> = below.iter().copied().filter(is_up).collect();
+        let up = if up.is_empty() { below } else { up };
+        if mode.starts_with("active-backup") {
+            let active = text("active_slave").unwrap_or_default();
+            return (
+                up.iter().copied().find(|member| *member == active).or(up.first().copied()).into_iter().collect(),
+                1.0,
+            );
+        }
+        let share = if mode.starts_with("broadcast") && self.way == Way::To { 1.0 } else { 1.0 / up.len() as f64 };
+        (up, share)
     }
 
     /// A block device, or the disks that it is on.

@@ -6,12 +6,12 @@ use super::{Chain, Hop};
 use crate::findings::{Evidence, Sentence};
 use crate::formulas::{
     DDR_REACHABLE, Dma, ddr, infiniband, pcie_raw, pcie_useful, rate_bits, rdma_mtu, roce_v2, sas, sata,
-    tcp_over_ethernet, usb,
+    tcp_over_ethernet, tcp_over_infiniband, usb,
 };
 use crate::matrix::{KEPT, Matrix};
 use crate::parts::{full_channels, is_on_die};
 use forebay_host::system::System;
-use forebay_host::topology::{LinkEnd, NodeNumber, PciDevice, Topology};
+use forebay_host::topology::{LinkEnd, Nic, NodeNumber, PciDevice, RdmaPort, Topology};
 use std::collections::BTreeSet;
 
 /// The largest packet that Ethernet is commonly set to.
@@ -109,6 +109,9 @@ impl Ground<'_> {
             hop.evidence.push(Evidence::new(file("speed"), said.unwrap_or_else(|| "-".to_owned())));
             return hop;
         };
+        if nic.infiniband {
+            return self.ip_over_infiniband(name, &nic, bits, hop);
+        }
         hop.text = Sentence::new("hop.nic").with("name", name).with("speed", speed(bits)).with("mtu", nic.mtu);
         hop.capacity = Some(tcp_over_ethernet(bits, nic.mtu));
         hop.evidence = vec![Evidence::new(file("speed"), bits / 1_000_000), Evidence::new(file("mtu"), nic.mtu)];
@@ -121,15 +124,31 @@ impl Ground<'_> {
         hop
     }
 
+    fn ip_over_infiniband(&self, name: &str, nic: &Nic, bits: u64, mut hop: Hop) -> Hop {
+        let text = Sentence::new("hop.ipoib").with("name", name).with("mtu", nic.mtu);
+        hop.capacity = Some(tcp_over_infiniband(bits, nic.mtu));
+        hop.cure = Some(Sentence::new("hop.cure-ipoib"));
+        let mtu = Evidence::new(format!("/sys/class/net/{name}/mtu"), nic.mtu);
+        match self.topology.rdma_of(nic).find(|(_, port)| infiniband(&port.rate).is_some()) {
+            Some((port, RdmaPort { rate, .. })) => {
+                hop.text = text.with("rate", rate);
+                hop.evidence = vec![Evidence::new(rate_file(port), rate), mtu];
+            }
+            None => {
+                hop.text = text.with("rate", speed(bits));
+                hop.evidence = vec![Evidence::new(format!("/sys/class/net/{name}/speed"), bits / 1_000_000), mtu];
+            }
+        }
+        hop
+    }
+
     fn rdma(&self, name: &str) -> Hop {
         let port = self.topology.rdma.get(name).cloned().unwrap_or_default();
-        let (device, number) = name.split_once('/').unwrap_or((name, "1"));
         let text = Sentence::new("hop.rdma").with("name", name).with("rate", &port.rate);
         let mut hop = hop(format!("rdma/{name}"), text);
-        hop.evidence.push(Evidence::new(format!("/sys/class/infiniband/{device}/ports/{number}/rate"), &port.rate));
+        hop.evidence.push(Evidence::new(rate_file(name), &port.rate));
         if port.link_layer == "Ethernet" {
-            let same = |nic: &&forebay_host::topology::Nic| nic.pci.is_some() && nic.pci == port.pci;
-            let mtu = self.topology.nics.values().filter(same).map(|nic| nic.mtu).max().unwrap_or(1500);
+            let mtu = self.topology.nics_of(name).map(|(_, nic)| nic.mtu).max().unwrap_or(1500);
             hop.capacity = rate_bits(&port.rate).map(|bits| roce_v2(bits, rdma_mtu(mtu)));
         } else {
             hop.capacity = infiniband(&port.rate);
@@ -268,6 +287,12 @@ impl Ground<'_> {
         let one_each = placed.len() == packages.len() && self.nodes().len() == packages.len();
         (one_each && self.topology.hypervisor.is_none()).then(|| full_channels(self.topology))?
     }
+}
+
+/// Where an RDMA port, as in `mlx4_0/1`, says its rate.
+fn rate_file(port: &str) -> String {
+    let (device, number) = port.split_once('/').unwrap_or((port, "1"));
+    format!("/sys/class/infiniband/{device}/ports/{number}/rate")
 }
 
 fn measured(bytes_per_second: f64) -> Evidence {

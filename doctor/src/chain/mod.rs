@@ -11,6 +11,7 @@
 pub mod ends;
 mod hops;
 pub mod path;
+pub mod rate;
 mod traffic;
 
 use super::findings::{Evidence, Sentence};
@@ -68,6 +69,8 @@ pub enum Reached {
     Physics(f64),
     /// The hop bounds: what is missing is its own overhead.
     Bound(f64),
+    /// Not far below: the hop may bound with more overhead than most, or something beside the chain does.
+    Near(f64),
     /// No hop of the chain bounds: what does is not among them.
     NotTheChain(f64),
     /// More than the chain can carry: one of its capacities is not what it was taken for.
@@ -79,6 +82,10 @@ const PHYSICS: f64 = 0.97;
 /// From here on, the hop is what bounds: 93 % were measured where a PCIe link was the bound, whose own traffic takes 5 %. As much again for how runs
 /// differ.
 const BOUND: f64 = formulas::PCIE_AFTER_DLLPS - 0.05;
+/// From here on the figure alone does not tell whether the hop bounds: runs differ by a tenth, so nothing turns around at one percent.
+const NEAR: f64 = BOUND - 0.10;
+/// Hops whose bounds differ by less are about equal: formulas leave out as much of each, and so no figure tells which is the lower one.
+const ABOUT_EQUAL: f64 = 1.05;
 /// Capacities are rounded, and so are rates that people type.
 const ROUNDING: f64 = 1.02;
 
@@ -103,17 +110,17 @@ impl Chain {
         self.by_bound().into_iter().next()
     }
 
-    /// The hops within a hair of the bound: two slots of one kind bound together, and are cured together.
+    /// The hops that are about equal to the bound: two slots of one kind bound together, and are cured together.
     pub fn bounding(&self) -> Vec<&Hop> {
         let Some((_, bound)) = self.bound() else { return Vec::new() };
         let hops = self.by_bound().into_iter();
-        hops.take_while(|(_, value)| *value <= bound * ROUNDING).map(|(hop, _)| hop).collect()
+        hops.take_while(|(_, value)| *value <= bound * ABOUT_EQUAL).map(|(hop, _)| hop).collect()
     }
 
     /// What would bound if what bounds now did not.
     pub fn next_bound(&self) -> Option<(&Hop, f64)> {
         let (_, bound) = self.bound()?;
-        self.by_bound().into_iter().find(|(_, value)| *value > bound * ROUNDING)
+        self.by_bound().into_iter().find(|(_, value)| *value > bound * ABOUT_EQUAL)
     }
 
     /// What a measured rate says about the bound.
@@ -123,6 +130,7 @@ impl Chain {
             share if share > ROUNDING => Reached::MoreThanThat(share),
             share if share >= PHYSICS => Reached::Physics(share),
             share if share >= BOUND => Reached::Bound(share),
+            share if share >= NEAR => Reached::Near(share),
             share => Reached::NotTheChain(share),
         })
     }
@@ -134,7 +142,7 @@ impl Chain {
             Reached::Physics(share) | Reached::Bound(share) => Some(then * share),
             // What bounds is not in the chain, and stays.
             Reached::NotTheChain(_) => Some(measured),
-            Reached::MoreThanThat(_) => None,
+            Reached::Near(_) | Reached::MoreThanThat(_) => None,
         }
     }
 

@@ -136,11 +136,28 @@ impl Words<'_> {
         hops.iter().map(|hop| self.say(&hop.text)).collect::<Vec<_>>().join(", ")
     }
 
+    /// What bounds, the lowest first, each with its own bound where these are about equal and not the same, and whether that is so. Both
+    /// directions of one slot are one.
+    fn bounding(&self) -> (String, bool) {
+        let mut hops: Vec<(String, f64)> = Vec::new();
+        for (hop, bound) in self.chain.by_bound().into_iter().take(self.chain.bounding().len()) {
+            let named = self.say(&hop.text);
+            if hops.iter().all(|(known, _)| *known != named) {
+                hops.push((named, bound));
+            }
+        }
+        let differ = hops.windows(2).any(|pair| pair[0].1 < pair[1].1);
+        let told =
+            |(named, bound): &(String, f64)| if differ { format!("{named} ({})", rate(*bound)) } else { named.clone() };
+        (hops.iter().map(told).collect::<Vec<_>>().join(", "), differ)
+    }
+
     /// What bounds, whether that is what was measured, what helps, and what comes then.
     fn verdict(&self) -> Vec<String> {
         let Some((_, bound)) = self.chain.bound() else { return vec![self.say(&Sentence::new("path.unknown"))] };
         let bounding = self.chain.bounding();
-        let with = |sentence: Sentence| sentence.with("bound", rate(bound)).with("hops", self.names(&bounding));
+        let (named, differ) = self.bounding();
+        let with = |sentence: Sentence| sentence.with("bound", rate(bound)).with("hops", &named);
         let measured = |key, measured: f64, share| {
             with(Sentence::new(key).with("measured", rate(measured)).with("share", percent(share)))
         };
@@ -149,10 +166,17 @@ impl Words<'_> {
             None => with(Sentence::new(if self.certain() { "path.bound" } else { "path.bound-known" })),
             Some((rate, Reached::Physics(share))) => measured("path.physics", rate, share),
             Some((rate, Reached::Bound(share))) => measured("path.reached", rate, share),
-            Some((rate, Reached::NotTheChain(share))) => measured("path.not-the-chain", rate, share),
+            Some((rate, Reached::Near(share))) => measured("path.near", rate, share),
+            Some((rate, Reached::NotTheChain(share))) if self.unknown().is_empty() => {
+                measured("path.not-the-chain", rate, share)
+            }
+            Some((rate, Reached::NotTheChain(share))) => measured("path.not-known-below", rate, share),
             Some((rate, Reached::MoreThanThat(share))) => measured("path.more", rate, share),
         };
         let mut says = vec![self.say(&first)];
+        if differ {
+            says.push(self.say(&Sentence::new("path.equal")));
+        }
         if self.certain() && !matches!(reached, Some((_, Reached::NotTheChain(_) | Reached::MoreThanThat(_)))) {
             let mut cures: Vec<&Sentence> = bounding.iter().filter_map(|hop| hop.cure.as_ref()).collect();
             cures.dedup();

@@ -89,22 +89,24 @@ fn left(host: &Host, baseline: &Baseline) -> Vec<Finding> {
         devices.entry(pci.to_owned()).or_default().push(Write { path: difference.file, value: was });
     }
     let finding = |(pci, writes): (String, Vec<Write>)| {
-        let nic = host.topology.nics.iter().find(|(_, nic)| nic.pci.as_deref() == Some(&pci));
-        let device = nic.map_or(pci.clone(), |(name, _)| name.clone());
+        let nics = host.topology.nics.iter().filter(|(_, nic)| nic.pci.as_deref() == Some(&pci));
+        let names: Vec<&String> = nics.map(|(name, _)| name).collect();
+        let device = names.first().map_or(pci.clone(), |name| (*name).clone());
+        let all = if names.is_empty() { pci.clone() } else { show::names(&names) };
         Finding {
             id: format!("irq-moved/{device}"),
             check: 10,
             severity: Severity::Warning,
             confidence: Confidence::Certain,
             text: Sentence::new("numa.left")
-                .with("device", &device)
+                .with("device", &all)
                 .with("count", writes.len())
                 .with("time", &baseline.time)
                 .with("before", &baseline.kernel)
                 .with("kernel", &host.topology.kernel),
             evidence: vec![shown[&pci].clone(), Evidence::new(FILE, &baseline.time)],
             number: None,
-            remedies: vec![Remedy::Apply { what: Sentence::new("numa.left-remedy").with("device", device), writes }],
+            remedies: vec![Remedy::Apply { what: Sentence::new("numa.left-remedy").with("device", all), writes }],
         }
     };
     devices.into_iter().map(finding).collect()

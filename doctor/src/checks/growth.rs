@@ -98,6 +98,45 @@ pub fn interfaces(host: &Host) -> Option<BTreeMap<String, f64>> {
     Some(now.into_iter().filter_map(rate).collect())
 }
 
+/// Bytes a second through ports, both ways.
+#[derive(Default)]
+pub struct Ports {
+    /// By interface: what the kernel's network moved.
+    pub interfaces: BTreeMap<String, f64>,
+    /// By RDMA port, `device/port`: of InfiniBand all that it moved, of Ethernet what went by RDMA, past the kernel.
+    pub rdma: BTreeMap<String, f64>,
+}
+
+/// What went through ports; nothing where there is one look only.
+pub fn ports(host: &Host) -> Ports {
+    let rdma = host.topology.rdma.keys().filter_map(|port| Some((port.clone(), rdma(host, port)?)));
+    Ports { interfaces: interfaces(host).unwrap_or_default(), rdma: rdma.collect() }
+}
+
+fn rdma(host: &Host, port: &str) -> Option<f64> {
+    let mut bytes = None;
+    for direction in RDMA_DATA {
+        let (before, now, seconds) = both(host, &rdma_file(port, direction)?)?;
+        let number = |text: &str| text.trim().parse::<u64>().ok().filter(|count| *count != RDMA_STUCK);
+        let (Some(before), Some(now)) = (number(before), number(now)) else { continue };
+        *bytes.get_or_insert(0.0) += now.saturating_sub(before) as f64 * RDMA_UNIT / seconds;
+    }
+    bytes
+}
+
+/// Counters of an RDMA port's data, received and sent.
+pub const RDMA_DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
+/// Bytes of each count of these.
+pub const RDMA_UNIT: f64 = 4.0;
+/// Where counters of 32 bits stop, until they are cleared: then they say nothing.
+pub const RDMA_STUCK: u64 = 0xffff_ffff;
+
+/// A counter's file, of a port as in `mlx4_0/1`.
+pub fn rdma_file(port: &str, counter: &str) -> Option<String> {
+    let (device, number) = port.split_once('/')?;
+    Some(format!("/sys/class/infiniband/{device}/ports/{number}/counters/{counter}"))
+}
+
 /// What each block device did.
 pub fn disks(host: &Host) -> Option<BTreeMap<String, DiskWork>> {
     /// Bytes of a sector in `/proc/diskstats`, whatever the device's are.

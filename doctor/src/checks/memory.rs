@@ -85,6 +85,19 @@ fn channel(module: &MemoryModule) -> Option<String> {
     })
 }
 
+/// Whether all slots are of one channel by their letter, as in `DIMM_A1` and `DIMM_A2`.
+fn share_a_letter(slots: &[(usize, &MemoryModule)]) -> bool {
+    let letter = |module: &MemoryModule| {
+        let name = module.slot.to_ascii_uppercase();
+        let rest = name.rsplit("DIMM").next().unwrap_or_default().trim_start_matches([' ', '_', '-']);
+        let letter = rest.chars().next().filter(char::is_ascii_uppercase)?;
+        let number = rest.get(1..)?;
+        (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(letter)
+    };
+    let letters: Option<BTreeSet<char>> = slots.iter().map(|(_, module)| letter(module)).collect();
+    letters.is_some_and(|letters| letters.len() == 1)
+}
+
 /// Where the firmware's table shows something of the modules.
 fn module_file(at: usize) -> String {
     format!("/sys/firmware/dmi/entries/17-{at}/raw")
@@ -141,14 +154,29 @@ fn empty_channels(
         modules.iter().map(|(_, module)| channel(module)).collect()
     };
     let sockets = sockets(topology).len();
-    let (filled, all) = match (named(plugged), named(slots)) {
-        (Some(filled), Some(all)) if !all.is_empty() => (filled.len(), all.len()),
+    let (filled, all, confidence) = match (named(plugged), named(slots), channels_of(&topology.cpu_model)) {
+        (Some(filled), Some(all), _) if !all.is_empty() => (filled.len(), all.len(), Confidence::Computed),
         // Fewer modules than channels leave one of them empty, wherever they are.
-        _ => (plugged.len(), channels_of(&topology.cpu_model)? as usize * sockets),
+        (_, _, Some(channels)) => (plugged.len(), channels as usize * sockets, Confidence::Computed),
+        // Nobody names the channels. One module has one of them, and hardly a board has slots for a second one at the same alone.
+        _ if plugged.len() == sockets
+            && slots.len() >= 2 * sockets
+            && !share_a_letter(slots)
+            && topology.modules_hidden.is_none() =>
+        {
+            (plugged.len(), 2 * sockets, Confidence::Likely)
+        }
+        _ => return None,
     };
     if plugged.is_empty() || filled >= all {
         return None;
     }
+    let key = |known, of_channels, of_speed| match (confidence, known) {
+        (Confidence::Likely, true) => "memory.one-module",
+        (Confidence::Likely, false) => "memory.one-module-only",
+        (_, true) => of_speed,
+        (_, false) => of_channels,
+    };
     let speed = plugged.iter().map(|(_, module)| module.configured_mts.max(1)).min()?;
     let (is, could_be) = (ddr(speed, filled as u32), ddr(speed, all as u32));
     let known = speed > 1;
@@ -161,10 +189,11 @@ fn empty_channels(
         id: "memory-modules/channels".to_owned(),
         check: 17,
         severity: Severity::Warning,
-        confidence: Confidence::Computed,
-        text: Sentence::new(if known { "memory.channels" } else { "memory.channels-only" })
+        confidence,
+        text: Sentence::new(key(known, "memory.channels-only", "memory.channels"))
             .with("filled", filled)
             .with("all", all)
+            .with("slots", slots.len())
             .with("is", format!("{}/s", show::bytes(is)))
             .with("could_be", format!("{}/s", show::bytes(could_be))),
         evidence: if shown.is_empty() { counted() } else { shown },
@@ -432,7 +461,39 @@ mod tests {
     }
 
     #[test]
+    fn one_module_in_a_board_of_several_slots_is_half_of_the_bandwidth() {
+        let board = |plugged: usize, slots: usize| {
+            let of = |tree: Tree, at| {
+                tree.module(module(&format!("DIMM_{at}"), "BANK 0", if at < plugged { 16 } else { 0 }))
+            };
+            (0..slots).fold(Tree::new().node(0, "0-3", 16), of)
+        };
+        for slots in [2, 4] {
+            let Verdict::Found(found) = board(1, slots).says(17) else { panic!("one of {slots}") };
+            assert_eq!((found[0].id.as_str(), found[0].confidence), ("memory-modules/channels", Confidence::Likely));
+            assert_eq!(found[0].text.key, "memory.one-module");
+            let number = found[0].number.clone().expect("a number");
+            assert_eq!(number.could_be, 2.0 * number.is);
+        }
+        // Two may be at two channels, or at one: slots do not tell.
+        for fine in [board(1, 1), board(2, 4), board(2, 2)] {
+            assert_eq!(key(&fine.says(17)), "memory.modules-fine");
+        }
+        let hidden = board(1, 2).hidden("/sys/firmware/dmi/entries/17-2/raw");
+        assert!(matches!(hidden.says(17), Verdict::NotSeen { .. }), "one of the others may have a module");
+        assert_eq!(board(0, 2).says(17), Verdict::NotHere);
+        assert_eq!(board(1, 2).virtual_machine().says(17), Verdict::NotHere);
+        // What keeps its content is no slot for a second channel.
+        let lasting = MemoryModule { kind: "non-volatile".to_owned(), ..module("NVDIMM", "", 16) };
+        assert_eq!(key(&board(1, 1).module(lasting).says(17)), "memory.modules-fine");
+        let nameless = MemoryModule { configured_mts: 0, ..module("DIMM_0", "", 16) };
+        let tree = Tree::new().node(0, "0-3", 16).module(nameless).module(module("DIMM_1", "", 0));
+        assert_eq!(key(&tree.says(17)), "memory.one-module-only");
+    }
+
+    #[test]
     fn empty_slots_whose_channels_nobody_names_are_no_finding() {
+        // A letter before the number is the channel's: both slots are at one.
         let tree = Tree::new().node(0, "0-3", 32).module(module("DIMM_A1", "", 16)).module(module("DIMM_A2", "", 0));
         assert_eq!(key(&tree.says(17)), "memory.modules-fine");
     }

@@ -1,12 +1,14 @@
 //! The checks, each a small unit: what it reads, its rule, what it says. One file for each group.
 
+#[cfg(test)]
+mod contradictions;
 mod cpu;
 mod disks;
 mod dma;
 mod drift;
 #[cfg(test)]
 mod expect;
-mod growth;
+pub(super) mod growth;
 pub mod links;
 pub mod management;
 pub mod memory;

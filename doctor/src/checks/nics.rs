@@ -4,12 +4,15 @@ use super::super::Host;
 use super::super::counters::Counters;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
 use super::Check;
-use crate::interfaces::{WANTED, hardware, ours};
+use super::pcie::slot_carries;
+use crate::formulas::usb;
+use crate::interfaces::{WANTED, hardware};
 use crate::show::line_rate;
 use forebay_host::system::Seen;
 use forebay_host::topology::Nic;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod mtu;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +21,7 @@ pub const CHECKS: &[Check] = &[
     Check { number: 26, word: "nic-queues", look: queues },
     Check { number: 27, word: "nic-drops", look: drops },
     Check { number: 28, word: "nic-link-mode", look: link_mode },
-    Check { number: 29, word: "nic-mtu", look: mtu },
+    Check { number: 29, word: "nic-mtu", look: mtu::mtu },
     Check { number: 30, word: "nic-offloads", look: offloads },
     Check { number: 31, word: "nic-pause", look: pauses },
 ];
@@ -34,6 +37,13 @@ pub(super) struct Gathered {
 impl Gathered {
     pub(super) fn find(&mut self, finding: Finding) {
         self.found.push(finding);
+    }
+
+    /// Of several things that one finding is about, the first tells it.
+    fn find_once(&mut self, finding: Finding) {
+        if self.found.iter().all(|known| known.id != finding.id) {
+            self.found.push(finding);
+        }
     }
 
     /// Of several things that are fine, the first is told of.
@@ -138,7 +148,7 @@ impl Counted {
 }
 
 /// A field of an interface's line in the kernel's table: received bytes are 0, packets 1; sent bytes 8, packets 9.
-fn in_table(counters: &Counters, name: &str, field: usize) -> Option<u64> {
+pub(super) fn in_table(counters: &Counters, name: &str, field: usize) -> Option<u64> {
     let text = counters.0.get("/proc/net/dev")?;
     let line = text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().nth(field)?.parse().ok()
@@ -187,6 +197,12 @@ fn queues(host: &Host) -> Verdict {
             }
             continue;
         }
+        // More queues bring no more than the slot lets in.
+        let could_be = (bits as f64 / 8.0).min(way_in(host, nic));
+        let is = carried.min(bits) as f64 / 8.0;
+        if could_be <= is {
+            continue;
+        }
         let more = enough.min(channels.receiving_max());
         let mut remedies = Vec::new();
         if used < has {
@@ -217,11 +233,7 @@ fn queues(host: &Host) -> Verdict {
             confidence: Confidence::Likely,
             text: words("nics.queues").with("cores", cores),
             evidence,
-            number: Some(Number {
-                is: carried.min(bits) as f64 / 8.0,
-                could_be: bits as f64 / 8.0,
-                unit: "B/s".to_owned(),
-            }),
+            number: Some(Number { is, could_be, unit: "B/s".to_owned() }),
             remedies,
         });
     }
@@ -348,6 +360,12 @@ fn slow_mode(host: &Host, gathered: &mut Gathered, name: &str, nic: &Nic) -> Opt
         gathered.fine(words("nics.mode-fine", own));
         return None;
     }
+    let wanted = f64::from(common.filter(|common| *common > megabits).unwrap_or(own)) * 1e6 / 8.0;
+    let could_be = wanted.min(way_in(host, nic));
+    // A slot that carries no more than the line does now leaves nothing to gain; of that, check 2 tells.
+    if could_be <= bits as f64 / 8.0 {
+        return None;
+    }
     let list = |speeds: &BTreeSet<u32>| speeds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let (severity, confidence, text, help) = match common {
         // Both could, and one of the two does not want to, or the cable does not carry it.
@@ -381,125 +399,23 @@ fn slow_mode(host: &Host, gathered: &mut Gathered, name: &str, nic: &Nic) -> Opt
                 ),
             ),
         ],
-        number: Some(Number {
-            is: bits as f64 / 8.0,
-            could_be: f64::from(common.filter(|common| *common > megabits).unwrap_or(own)) * 1e6 / 8.0,
-            unit: "B/s".to_owned(),
-        }),
+        number: Some(Number { is: bits as f64 / 8.0, could_be, unit: "B/s".to_owned() }),
         remedies: vec![Remedy::Explain { what: Sentence::new(help), command }],
     })
 }
 
 /// From here on the work for each packet is what bounds, and 1500 bytes make many.
 const FAST_BITS: u64 = 10 * GIGABIT;
-const ETHERNET_MTU: u32 = 1500;
-
-fn mtu(host: &Host) -> Verdict {
-    let mut gathered = Gathered::default();
-    let nics: BTreeMap<_, _> = ours(host).collect();
-    for (name, nic) in &nics {
-        if !matches!(nic.kind.as_str(), "bond" | "bridge" | "vlan") || nic.mtu == 0 {
-            continue;
-        }
-        let below: Vec<_> = named(host, name, "lower_").filter_map(|lower| nics.get_key_value(&lower)).collect();
-        let below: Vec<_> = below.into_iter().filter(|(_, lower)| lower.mtu > 0).collect();
-        let Some(smallest) = below.iter().map(|(_, lower)| lower.mtu).min() else { continue };
-        if nic.mtu > smallest {
-            let (lower, _) = below.iter().find(|(_, lower)| lower.mtu == smallest).expect("it has this one's");
-            gathered.find(mismatch(name, nic.mtu, lower, smallest));
-        } else if let Some((large, large_mtu)) = jumbo_port(host, name, nic, &below, smallest) {
-            let (small, _) = below.iter().find(|(_, lower)| lower.mtu == smallest).expect("it has this one's");
-            gathered.find(unlike_ports(name, &large, large_mtu, small, smallest));
-        } else {
-            gathered
-                .fine(Sentence::new("nics.mtu-fine").with("nic", name).with("mtu", nic.mtu).with("lower", smallest));
-        }
-    }
-    for (name, nic) in hardware(host) {
-        let Some(bits) = nic.speed_bits.filter(|bits| *bits >= FAST_BITS) else { continue };
-        // Of a driver that takes no more, nobody can want more. 0: it takes any, or the kernel does not say.
-        let most = host.net.links.as_ref().known().and_then(|links| links.get(name)).map_or(0, |link| link.mtu_max);
-        if nic.mtu == ETHERNET_MTU && (most == 0 || most >= 9000) {
-            let goodput = |mtu: f64| bits as f64 / 8.0 * (mtu - 52.0) / (mtu + 38.0);
-            gathered.find(Finding {
-                id: format!("nic-mtu/{name}"),
-                check: 29,
-                severity: Severity::Note,
-                confidence: Confidence::Computed,
-                text: Sentence::new("nics.mtu-1500").with("nic", name).with("speed", line_rate(bits)),
-                evidence: vec![
-                    Evidence::new(format!("/sys/class/net/{name}/mtu"), nic.mtu),
-                    Evidence::new(format!("/sys/class/net/{name}/speed"), bits / 1_000_000),
-                ],
-                number: Some(Number { is: goodput(1500.0), could_be: goodput(9000.0), unit: "B/s".to_owned() }),
-                remedies: vec![Remedy::Explain {
-                    what: Sentence::new("nics.mtu-1500-help"),
-                    command: Some(format!("ip link set dev {name} mtu 9000")),
-                }],
-            });
-        } else if nic.mtu > ETHERNET_MTU {
-            gathered.fine(Sentence::new("nics.mtu-jumbo").with("nic", name).with("mtu", nic.mtu));
-        }
-    }
-    gathered.verdict()
+/// Bytes a second that a card's own way into the host carries: its slot, or its bus of USB. No line of it can carry more.
+fn way_in(host: &Host, nic: &Nic) -> f64 {
+    let slot = nic.pci.as_deref().and_then(|pci| slot_carries(host, pci));
+    slot.into_iter().chain(nic.usb_mbits.map(usb)).fold(f64::INFINITY, f64::min)
 }
 
 /// What lies directly below an interface (`lower_`), or above it (`upper_`).
 pub(super) fn named(host: &Host, name: &str, prefix: &'static str) -> impl Iterator<Item = String> {
     let names = host.system.list(&format!("/sys/class/net/{name}")).known().unwrap_or_default();
     names.into_iter().filter_map(move |name| name.strip_prefix(prefix).map(str::to_owned))
-}
-
-/// A port of a bridge that takes larger packets than another one, and that nothing but the bridge uses.
-fn jumbo_port(host: &Host, name: &str, nic: &Nic, below: &[(&&String, &&Nic)], smallest: u32) -> Option<(String, u32)> {
-    if nic.kind != "bridge" {
-        return None;
-    }
-    let large = below.iter().filter(|(_, lower)| lower.mtu > smallest);
-    let mut only_here = large.filter(|(port, _)| named(host, port, "upper_").all(|upper| upper == name));
-    only_here.next().map(|(port, lower)| (port.to_string(), lower.mtu))
-}
-
-fn mtu_of(name: &str, mtu: u32) -> Evidence {
-    Evidence::new(format!("/sys/class/net/{name}/mtu"), mtu)
-}
-
-fn mismatch(upper: &str, upper_mtu: u32, lower: &str, lower_mtu: u32) -> Finding {
-    Finding {
-        id: format!("nic-mtu/{upper}/{lower}"),
-        check: 29,
-        severity: Severity::Error,
-        confidence: Confidence::Certain,
-        text: Sentence::new("nics.mtu-mismatch")
-            .with("upper", upper)
-            .with("upper-mtu", upper_mtu)
-            .with("lower", lower)
-            .with("lower-mtu", lower_mtu),
-        evidence: vec![mtu_of(upper, upper_mtu), mtu_of(lower, lower_mtu)],
-        number: None,
-        remedies: vec![Remedy::Explain {
-            what: Sentence::new("nics.mtu-mismatch-help").with("upper", upper).with("lower-mtu", lower_mtu),
-            command: Some(format!("ip link set dev {upper} mtu {lower_mtu}")),
-        }],
-    }
-}
-
-fn unlike_ports(bridge: &str, large: &str, large_mtu: u32, small: &str, small_mtu: u32) -> Finding {
-    Finding {
-        id: format!("nic-mtu/{bridge}/{small}"),
-        check: 29,
-        severity: Severity::Note,
-        confidence: Confidence::Certain,
-        text: Sentence::new("nics.mtu-ports")
-            .with("bridge", bridge)
-            .with("large", large)
-            .with("large-mtu", large_mtu)
-            .with("small", small)
-            .with("small-mtu", small_mtu),
-        evidence: vec![mtu_of(large, large_mtu), mtu_of(small, small_mtu)],
-        number: None,
-        remedies: vec![Remedy::Explain { what: Sentence::new("nics.mtu-ports-help"), command: None }],
-    }
 }
 
 /// Packets a second from which an interrupt for each is a large part of a core's time, at one to two microseconds each.

@@ -9,10 +9,11 @@ use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sent
 use super::processes::links_thread;
 use super::storage::real_disks;
 use super::{Check, drift, growth, placement};
+use crate::formulas::rate_bits;
 use crate::parts::sockets;
 use crate::show;
 use forebay_host::system::Seen;
-use forebay_host::topology::{Cpu, Interrupt, NodeNumber, Topology, list_of, locality};
+use forebay_host::topology::{Cpu, Interrupt, NodeNumber, RdmaPort, Topology, infiniband_bits, list_of, locality};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks 8 to 14, in the order of their numbers.
@@ -47,26 +48,53 @@ pub struct DataPort<'a> {
     pub pci: &'a str,
     pub node: Option<NodeNumber>,
     pub bits: Option<u64>,
+    /// What moves by RDMA is counted at this port, and not at the interface.
+    pub rdma: Option<&'a str>,
+}
+
+impl DataPort<'_> {
+    /// Bytes a second through it, by IP and by RDMA. A port of InfiniBand counts both, one of Ethernet what is RDMA alone.
+    fn through(&self, topology: &Topology, rates: &growth::Ports) -> f64 {
+        let by_ip = rates.interfaces.get(self.name).copied().unwrap_or(0.0);
+        let by_rdma = self.rdma.and_then(|port| rates.rdma.get(port)).copied().unwrap_or(0.0);
+        let counts_all =
+            self.rdma.and_then(|port| topology.rdma.get(port)).is_some_and(|p| p.link_layer == "InfiniBand");
+        if counts_all { by_ip.max(by_rdma) } else { by_ip + by_rdma }
+    }
 }
 
 /// Those that are up. Of an interface that tells no speed (virtio) it is not known, so it counts.
 pub fn data_ports(topology: &Topology) -> Vec<DataPort<'_>> {
-    let mut ports: BTreeMap<&str, DataPort> = BTreeMap::new();
-    for (name, port) in &topology.rdma {
+    let mut ports = Vec::new();
+    let mut taken = BTreeSet::new();
+    for (name, nic) in &topology.nics {
+        let Some(pci) = nic.pci.as_deref().filter(|_| nic.up && nic.kind == "physical" && !nic.for_guest) else {
+            continue;
+        };
+        let same = topology.rdma_of(nic).find(|(_, port)| port.state.contains("ACTIVE"));
+        let bits = nic.speed_bits.or_else(|| rdma_bits(same?.1));
+        let rdma = same.map(|(port, _)| port.as_str());
+        // Several interfaces may lie on one port: what it counts is counted once.
+        ports.push(DataPort { name, pci, node: nic.node, bits, rdma: rdma.filter(|port| taken.insert(*port)) });
+    }
+    for (name, port) in topology.rdma.iter().filter(|(name, _)| !taken.contains(name.as_str())) {
         if let Some(pci) = port.pci.as_deref()
             && port.state.contains("ACTIVE")
         {
-            let gigabits: Option<f64> = port.rate.split_whitespace().next().and_then(|rate| rate.parse().ok());
-            let bits = gigabits.map(|gigabits| (gigabits * 1e9) as u64);
-            ports.insert(pci, DataPort { name, pci, node: port.node, bits });
+            ports.push(DataPort { name, pci, node: port.node, bits: rdma_bits(port), rdma: Some(name) });
         }
     }
-    for (name, nic) in &topology.nics {
-        let Some(pci) = nic.pci.as_deref().filter(|_| nic.up && nic.kind == "physical") else { continue };
-        let bits = nic.speed_bits.or_else(|| ports.get(pci).and_then(|port| port.bits));
-        ports.insert(pci, DataPort { name, pci, node: nic.node, bits });
+    ports.sort_by_key(|port| (port.pci, port.name));
+    ports.retain(|port| port.bits.is_none_or(|bits| bits >= DATA_PORT_BITS));
+    ports
+}
+
+/// Bits of data a second that an RDMA port carries.
+fn rdma_bits(port: &RdmaPort) -> Option<u64> {
+    match port.link_layer.as_str() {
+        "Ethernet" => rate_bits(&port.rate),
+        _ => infiniband_bits(&port.rate).or_else(|| rate_bits(&port.rate)),
     }
-    ports.into_values().filter(|port| port.bits.is_none_or(|bits| bits >= DATA_PORT_BITS)).collect()
 }
 
 /// The socket of a node; None: it has no CPUs, or those of several.
@@ -132,9 +160,8 @@ fn apart(host: &Host) -> Verdict {
         let fine = Sentence::new("numa.together").with("disks", together).with("ports", show::names(&port_names));
         return if together > 0 { Verdict::Fine(fine) } else { Verdict::NotHere };
     }
-    let (interfaces, disks) = (growth::interfaces(host), growth::disks(host));
-    let through = |name: &str| interfaces.as_ref().and_then(|rates| rates.get(name)).copied().unwrap_or(0.0);
-    let through_ports: f64 = port_names.iter().map(|name| through(name)).sum();
+    let (rates, disks) = (growth::ports(host), growth::disks(host));
+    let through_ports: f64 = placed.iter().map(|(port, _)| port.through(topology, &rates)).sum();
     let finding = |(node, on_it): (NodeNumber, Vec<(&str, &str)>)| {
         let of = |name: &str| disks.as_ref().and_then(|disks| disks.get(name)).map_or(0.0, |work| work.bytes);
         let through_disks: f64 = on_it.iter().map(|(name, _)| of(name)).sum();
@@ -231,25 +258,16 @@ fn far_interrupts(host: &Host) -> Verdict {
     if let Seen::Hidden(what) = host.system.text("/proc/interrupts") {
         return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") };
     }
-    let mut devices: BTreeMap<&str, (&str, NodeNumber)> = BTreeMap::new();
-    for (name, disk) in &topology.disks {
-        devices.extend(disk.pci.as_deref().zip(disk.node).map(|(pci, node)| (pci, (name.as_str(), node))));
-    }
-    for (name, port) in &topology.rdma {
-        devices.extend(port.pci.as_deref().zip(port.node).map(|(pci, node)| (pci, (name.as_str(), node))));
-    }
-    for (name, nic) in &topology.nics {
-        devices.extend(nic.pci.as_deref().zip(nic.node).map(|(pci, node)| (pci, (name.as_str(), node))));
-    }
+    let devices = with_interrupts(topology);
     let grown = growth::interrupts(host);
     let (mut found, mut judged, mut most) = (Vec::new(), 0, 0f64);
-    for (pci, (name, node)) in devices {
+    for (pci, (names, node)) in devices {
         let Some(socket) = socket_of(topology, node) else { continue };
         let Some(spread) = spread(topology, grown.as_ref(), pci, socket) else { continue };
         judged += 1;
         most = most.max(spread.far_share());
         if spread.far_share() > FAR_INTERRUPTS {
-            found.push(far_finding(host, pci, name, node, &spread));
+            found.push(far_finding(host, pci, &names, node, &spread));
         }
     }
     match (found.is_empty(), judged) {
@@ -261,7 +279,28 @@ fn far_interrupts(host: &Host) -> Verdict {
     }
 }
 
-fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Spread) -> Finding {
+/// Devices by the PCI function that interrupts for them: all the ports of one, its interfaces where it has some.
+fn with_interrupts<'a>(topology: &'a Topology) -> BTreeMap<&'a str, (Vec<&'a str>, NodeNumber)> {
+    let mut devices: BTreeMap<&str, (Vec<&str>, NodeNumber)> = BTreeMap::new();
+    for (name, disk) in &topology.disks {
+        devices.extend(disk.pci.as_deref().zip(disk.node).map(|(pci, node)| (pci, (vec![name.as_str()], node))));
+    }
+    let mut of_kind = |ports: &mut dyn Iterator<Item = (&'a String, Option<&'a str>, Option<NodeNumber>)>| {
+        let mut own: BTreeMap<&str, (Vec<&str>, NodeNumber)> = BTreeMap::new();
+        for (name, pci, node) in ports {
+            let Some((pci, node)) = pci.zip(node) else { continue };
+            own.entry(pci).or_insert((Vec::new(), node)).0.push(name);
+        }
+        devices.extend(own);
+    };
+    of_kind(&mut topology.rdma.iter().map(|(name, port)| (name, port.pci.as_deref(), port.node)));
+    of_kind(&mut topology.nics.iter().map(|(name, nic)| (name, nic.pci.as_deref(), nic.node)));
+    devices
+}
+
+fn far_finding(host: &Host, pci: &str, names: &[&str], node: NodeNumber, spread: &Spread) -> Finding {
+    let name = names.first().copied().unwrap_or(pci);
+    let all = show::names(names);
     let share = spread.far_share();
     let rate = spread.seconds.map(|seconds| spread.came() as f64 / seconds);
     let costs = rate.is_some_and(|rate| rate >= RATE_THAT_COSTS);
@@ -269,7 +308,7 @@ fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Sp
         Some(rate) => Sentence::new("numa.irq-far-now").with("rate", format!("{rate:.0}")),
         None => Sentence::new("numa.irq-far").with("count", spread.came()),
     };
-    let text = text.with("share", show::percent(share)).with("device", name).with("node", node);
+    let text = text.with("share", show::percent(share)).with("device", &all).with("node", node);
     let mut astray: Vec<_> = spread.astray().collect();
     astray.sort_by_key(|(number, _, _, far)| (std::cmp::Reverse(*far), *number));
     let mut evidence = vec![node_shown(&host.topology, pci, node)];
@@ -286,11 +325,11 @@ fn far_finding(host: &Host, pci: &str, name: &str, node: NodeNumber, spread: &Sp
     {
         let cpus = show::cpu_list(cpus);
         evidence.push(Evidence::new(file, format!("Cpus_allowed_list: {cpus}")));
-        let what = Sentence::new("numa.irq-links").with("node", links_node).with("cpus", cpus).with("device", name);
+        let what = Sentence::new("numa.irq-links").with("node", links_node).with("cpus", cpus).with("device", &all);
         remedies.push(Remedy::Explain { what, command: None });
     }
     let movable: Vec<u32> = astray.iter().map(|(number, ..)| *number).collect();
-    let what = Sentence::new("numa.irq-remedy").with("device", name).with("node", node);
+    let what = Sentence::new("numa.irq-remedy").with("device", &all).with("node", node);
     remedies.insert(0, Remedy::Apply { what, writes: spread_over(&host.topology, node, &movable) });
     Finding {
         id: format!("irq-far/{name}"),
@@ -439,6 +478,67 @@ mod tests {
             .pci(DISK, 0x010601, 0)
             .disk("sda", DISK, 500);
         assert!(text(&one(&tree, 8)).starts_with("sda at node 0, but mlx4_0/1 at node 1"));
+    }
+
+    /// Two ports of one function of an adapter, one of InfiniBand with IP on it, one of Ethernet.
+    fn one_function() -> Tree {
+        Tree::new()
+            .node(0, "0-3", 32)
+            .node(1, "4-7", 32)
+            .pci(NIC, 0x020700, 1)
+            .nic("ib0", NIC, 40_000)
+            .file("/sys/class/net/ib0/type", "32")
+            .file("/sys/class/net/ib0/dev_port", "0")
+            .nic("eth1", NIC, 10_000)
+            .file("/sys/class/net/eth1/dev_port", "1")
+            .rdma("mlx4_0", 1, NIC, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand")
+            .rdma("mlx4_0", 2, NIC, "10 Gb/sec (1X QDR)", "4: ACTIVE", "Ethernet")
+            .pci(DISK, 0x010802, 0)
+            .disk("nvme0n1", DISK, 1000)
+    }
+
+    #[test]
+    fn two_ports_of_one_function_are_both_there_each_with_its_own_line() {
+        let tree = one_function();
+        let topology = forebay_host::topology::read(&tree.system());
+        let ports: Vec<_> = data_ports(&topology).into_iter().map(|port| (port.name, port.bits, port.rdma)).collect();
+        let of = |gigabits: u64| Some(gigabits * 1_000_000_000);
+        assert_eq!(ports, [("eth1", of(10), Some("mlx4_0/2")), ("ib0", of(32), Some("mlx4_0/1"))]);
+        assert!(text(&one(&tree, 8)).starts_with("nvme0n1 at node 0, but eth1, ib0 at node 1"));
+        // A handle of a guest's function is no port of the host.
+        let guest = one_function().file("/sys/class/net/eth1/phys_port_name", "pf0vf0");
+        let topology = forebay_host::topology::read(&guest.system());
+        let names: Vec<_> = data_ports(&topology).into_iter().map(|port| port.name).collect();
+        assert_eq!(names, ["ib0", "mlx4_0/2"]);
+        let irq = one_function().interrupt(40, NIC, "mlx4-0@pci:0000:82:00.0", "0", &[600_000]);
+        assert!(text(&one(&irq, 9)).contains("eth1, ib0"), "{}", text(&one(&irq, 9)));
+    }
+
+    #[test]
+    fn a_path_that_is_in_use_by_rdma_alone_is_in_use() {
+        let disk = "/proc/diskstats";
+        let busy = || {
+            let tree = one_function().file(disk, "259 0 nvme0n1 9 0 12000000 0 9 0 0 0 0 30000 0\n");
+            tree.earlier(disk, "259 0 nvme0n1 9 0 0 0 9 0 0 0 0 0 0\n")
+        };
+        assert_eq!(one(&busy(), 8).severity, Severity::Note);
+        let count = |tree: Tree, port: u32, name: &str, words: u64| {
+            let file = format!("/sys/class/infiniband/mlx4_0/ports/{port}/counters/{name}");
+            tree.earlier(&file, "0").file(&file, &words.to_string())
+        };
+        // 6 * 10^10 bytes in 60 s.
+        let moved = |port| count(count(busy(), port, "port_xmit_data", 15_000_000_000), port, "port_rcv_data", 0);
+        for port in [1, 2] {
+            let finding = one(&moved(port), 8);
+            assert_eq!(finding.severity, Severity::Warning, "port {port}");
+            assert!(text(&finding).contains("1.0 GB/s"), "{}", text(&finding));
+        }
+        // InfiniBand's port counts IP as well: it is not counted twice.
+        let line = " ib0: 60000000000 1 0 0 0 0 0 0 0 1 0\n";
+        let both = moved(1).file("/proc/net/dev", line).earlier("/proc/net/dev", " ib0: 0 1 0 0 0 0 0 0 0 1 0\n");
+        assert!(text(&one(&both, 8)).contains("1.0 GB/s"));
+        let stopped = count(count(busy(), 1, "port_xmit_data", 0xffff_ffff), 1, "port_rcv_data", 0xffff_ffff);
+        assert_eq!(one(&stopped, 8).severity, Severity::Note);
     }
 
     #[test]

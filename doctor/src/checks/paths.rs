@@ -1,5 +1,6 @@
 //! Checks 32 to 40: paths to other hosts, and what protocols make of them.
 
+mod bonds;
 mod shares;
 #[cfg(test)]
 mod tests;
@@ -8,6 +9,7 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict, Write};
 use super::Check;
 use super::nics::{Counted, Gathered, named, sent_bytes};
+use super::pcie::slot_carries;
 use crate::interfaces::{hardware, ours};
 use crate::show::line_rate;
 use forebay_host::net::{Address, Connection, Mptcp, Route, TABLE_MAIN, same_subnet};
@@ -17,7 +19,7 @@ use std::net::IpAddr;
 /// Checks 32 to 40, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 32, word: "rdma-idle", look: shares::rdma_idle },
-    Check { number: 33, word: "bond", look: bonds },
+    Check { number: 33, word: "bond", look: bonds::bonds },
     Check { number: 34, word: "one-subnet", look: one_subnet },
     Check { number: 35, word: "smb-multichannel", look: shares::smb },
     Check { number: 36, word: "mptcp", look: mptcp },
@@ -94,77 +96,6 @@ fn first_of(address: IpAddr, prefix: u8) -> IpAddr {
     }
 }
 
-fn bonds(host: &Host) -> Verdict {
-    let mut gathered = Gathered::default();
-    for (name, _) in ours(host).filter(|(_, nic)| nic.kind == "bond" && nic.up) {
-        let folder = format!("/sys/class/net/{name}/bonding");
-        let mut text = |file: &str| gathered.see(host.system.text(&format!("{folder}/{file}")));
-        let (Some(mode), Some(members)) = (text("mode"), text("slaves")) else { continue };
-        let (partner, ports) = (text("ad_partner_mac"), text("ad_num_ports"));
-        let hash = text("xmit_hash_policy").unwrap_or_default();
-        let members: Vec<&str> = members.split_whitespace().collect();
-        let carrying = |member: &&&str| host.topology.nics.get(**member).is_some_and(|nic| nic.up);
-        let carrying = members.iter().filter(carrying).count();
-        if carrying < 2 || mode.starts_with("active-backup") || mode.starts_with("broadcast") {
-            gathered.fine(Sentence::new("paths.bond-one").with("bond", name).with("mode", &mode));
-            continue;
-        }
-        let find = |word: &str, severity, text: Sentence, evidence, remedy| Finding {
-            id: format!("bond/{name}/{word}"),
-            check: 33,
-            severity,
-            confidence: Confidence::Certain,
-            text: text.with("bond", name).with("members", carrying),
-            evidence,
-            number: None,
-            remedies: vec![remedy],
-        };
-        let help = |key| Remedy::Explain { what: Sentence::new(key), command: None };
-        let is_lacp = mode.starts_with("802.3ad");
-        if let Some(partner) = partner.filter(|partner| is_lacp && partner == "00:00:00:00:00:00") {
-            let evidence = vec![Evidence::new(format!("{folder}/ad_partner_mac"), partner)];
-            let text = Sentence::new("paths.bond-no-partner");
-            gathered.find(find("partner", Severity::Error, text, evidence, help("paths.bond-partner-help")));
-            continue;
-        }
-        let together = ports.and_then(|ports| ports.parse::<usize>().ok()).filter(|ports| is_lacp && *ports > 0);
-        if let Some(ports) = together.filter(|ports| *ports < carrying) {
-            let evidence = vec![
-                Evidence::new(format!("{folder}/ad_num_ports"), ports),
-                Evidence::new(format!("{folder}/slaves"), members.join(" ")),
-            ];
-            let text = Sentence::new("paths.bond-few").with("ports", ports);
-            gathered.find(find("members", Severity::Warning, text, evidence, help("paths.bond-partner-help")));
-        }
-        let hashes = is_lacp || mode.starts_with("balance-xor");
-        if hashes && hash.split_whitespace().next() == Some("layer2") {
-            let Some(neighbours) = gathered.see(host.net.neighbours.clone()) else { continue };
-            // It may be reached by a VLAN or a bridge above the bond.
-            let over = |interface: &str| interface == name || named(host, interface, "lower_").any(|low| low == *name);
-            let known = neighbours.iter().filter(|neighbour| over(&neighbour.interface));
-            let hardware: BTreeSet<&str> = known.map(|neighbour| neighbour.hardware.as_str()).collect();
-            if let [only] = hardware.iter().collect::<Vec<_>>()[..] {
-                let file = format!("{folder}/xmit_hash_policy");
-                let evidence = vec![
-                    Evidence::new(&file, &hash),
-                    Evidence::new(format!("ip neighbour show dev {name}"), format!("only {only}")),
-                ];
-                let what = Sentence::new("paths.bond-hash-help").with("bond", name);
-                let writes = vec![Write { path: file, value: "layer3+4".to_owned() }];
-                let remedy = Remedy::Apply { what, writes };
-                let text = Sentence::new("paths.bond-layer2");
-                gathered.find(find("hash", Severity::Warning, text, evidence, remedy));
-                continue;
-            }
-        }
-        let one = members.iter().filter_map(|member| host.topology.nics.get(*member)?.speed_bits).max();
-        let text = Sentence::new("paths.bond-fine").with("bond", name).with("members", carrying);
-        let how = if hashes { hash } else { mode };
-        gathered.fine(text.with("hash", how).with("speed", one.map_or("?".to_owned(), line_rate)));
-    }
-    gathered.verdict()
-}
-
 /// From here on a table of counters tells which interface is used: less may be what any interface says of itself.
 const SENT_BYTES: u64 = 1 << 30;
 /// Of what the one with the route has sent, from which somebody binds to the other one, as initiators of iSCSI do.
@@ -222,6 +153,21 @@ fn one_subnet(host: &Host) -> Verdict {
     gathered.verdict()
 }
 
+/// Bytes a second that paths carry together, where all speeds are known: those of one card no more than its slot does.
+fn together(host: &Host, paths: &[&Outward]) -> Option<f64> {
+    let mut cards: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for path in paths {
+        let pci = path.grounds.iter().next().filter(|_| path.grounds.len() == 1);
+        let pci = pci.and_then(|ground| host.topology.nics.get(ground)?.pci.as_deref());
+        let slot = pci.and_then(|pci| slot_carries(host, pci)).unwrap_or(f64::INFINITY);
+        let card = pci.map_or(path.name.as_str(), |pci| pci.split_once('.').map_or(pci, |(card, _)| card));
+        let (sum, least) = cards.entry(card).or_insert((0.0, f64::INFINITY));
+        *sum += path.bits? as f64 / 8.0;
+        *least = least.min(slot);
+    }
+    Some(cards.values().map(|(sum, slot)| sum.min(*slot)).sum())
+}
+
 /// Paths of a subnet that are not used, because all goes by one route of it.
 fn unused_paths(
     host: &Host,
@@ -242,7 +188,7 @@ fn unused_paths(
     evidence.push(Evidence::new("ip route show table main", route));
     let arp = "/proc/sys/net/ipv4/conf/all/arp_ignore";
     evidence.extend(host.system.text(arp).known().map(|value| Evidence::new(arp, value)));
-    let bits: Option<Vec<u64>> = paths.iter().map(|path| path.bits).collect();
+    let together = together(host, paths);
     let own = paths.iter().find(|path| path.name == used).and_then(|path| path.bits);
     Finding {
         id: format!("one-subnet/{subnet}"),
@@ -254,11 +200,10 @@ fn unused_paths(
             .with("used", used)
             .with("unused", names.join(", ")),
         evidence,
-        number: bits.zip(own).map(|(bits, own)| Number {
-            is: own as f64 / 8.0,
-            could_be: bits.iter().sum::<u64>() as f64 / 8.0,
-            unit: "B/s".to_owned(),
-        }),
+        number: together
+            .zip(own)
+            .filter(|(together, own)| *together > *own as f64 / 8.0)
+            .map(|(together, own)| Number { is: own as f64 / 8.0, could_be: together, unit: "B/s".to_owned() }),
         remedies: vec![
             Remedy::Explain { what: Sentence::new("paths.second-subnet-help").with("nic", other.name), command: None },
             Remedy::Explain {
@@ -366,6 +311,12 @@ const WINDOWS: u64 = 2;
 /// Of the time with something to send, from which the buffer is what bounds.
 const LIMITED_SHARE: f64 = 0.1;
 
+/// Bits a second that one connection can have by an interface: of a bond, those of one member, whatever the bond has together.
+fn one_connection(host: &Host, name: &str) -> Option<u64> {
+    let speed = |name: &String| host.topology.nics.get(name)?.speed_bits;
+    grounds(host, name).iter().filter_map(speed).max().or_else(|| speed(&name.to_owned()))
+}
+
 fn windows(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     let mut sizes = |word, file: &'static str, usable_share| {
@@ -383,18 +334,26 @@ fn windows(host: &Host) -> Verdict {
     let own = gathered.see(host.net.addresses.as_ref()).map_or(&[][..], |all| &all[..]);
     let line = |peer| {
         let towards = host.net.towards(peer);
-        towards.iter().filter_map(|name| host.topology.nics.get(name)?.speed_bits).max()
+        towards.iter().filter_map(|name| one_connection(host, name)).max()
     };
     // Of each direction the one that lacks most, so that a hundred connections make one finding.
     let mut worst: BTreeMap<&str, (f64, Finding)> = BTreeMap::new();
+    // The longest round trip that was judged by.
+    let mut longest: Option<(u32, IpAddr)> = None;
     for connection in connections.iter().filter(|c| own.iter().all(|address| address.address != c.peer)) {
         let (Some(rtt), Some(bits)) = (connection.round_trip_us, line(connection.peer)) else { continue };
-        let under_way = bits / 8 * u64::from(rtt) / 1_000_000;
+        if connection.sent_bytes.max(connection.received_bytes) >= BULK_BYTES {
+            longest = longest.max(Some((rtt, connection.peer)));
+        }
+        let under_way = (bits / 8).saturating_mul(u64::from(rtt)) / 1_000_000;
         for (buffer, bytes) in [(&send, connection.sent_bytes), (&receive, connection.received_bytes)] {
             let lacks = under_way as f64 / buffer.most.max(1) as f64;
             let is_known = worst.get(buffer.word).is_some_and(|(known, _)| *known >= lacks);
-            if bytes >= BULK_BYTES && buffer.most < WINDOWS * under_way && !is_known {
-                worst.insert(buffer.word, (lacks, window(connection, rtt, bits, buffer, WINDOWS * under_way)));
+            if bytes >= BULK_BYTES && buffer.most < WINDOWS.saturating_mul(under_way) && !is_known {
+                worst.insert(
+                    buffer.word,
+                    (lacks, window(connection, rtt, bits, buffer, WINDOWS.saturating_mul(under_way))),
+                );
             }
         }
     }
@@ -403,8 +362,12 @@ fn windows(host: &Host) -> Verdict {
     if let Some((bits, name)) = fastest {
         let least = send.most.min(receive.most);
         let milliseconds = (least / WINDOWS) as f64 / (bits as f64 / 8.0) * 1e3;
-        let text = Sentence::new("paths.window-fine").with("bytes", least).with("nic", name);
-        gathered.fine(text.with("speed", line_rate(bits)).with("ms", format!("{milliseconds:.2}")));
+        let text = |key| Sentence::new(key).with("bytes", least).with("nic", name).with("speed", line_rate(bits));
+        let text = |key| text(key).with("ms", format!("{milliseconds:.2}"));
+        gathered.fine(match longest {
+            Some((rtt, peer)) => text("paths.window-fine").with("measured", f64::from(rtt) / 1e3).with("peer", peer),
+            None => text("paths.window-unmeasured"),
+        });
     }
     gathered.verdict()
 }
@@ -451,7 +414,8 @@ fn window(of: &Connection, rtt: u32, bits: u64, buffer: &Buffer, needed: u64) ->
         }),
         remedies: vec![Remedy::Apply {
             what: Sentence::new("paths.window-help").with("bytes", needed),
-            writes: vec![Write { path: buffer.file.to_owned(), value: larger(&buffer.text, needed) }],
+            // More is no number that the kernel takes.
+            writes: vec![Write { path: buffer.file.to_owned(), value: larger(&buffer.text, needed.min(0x7fff_ffff)) }],
         }],
     }
 }

@@ -11,7 +11,7 @@ use super::{Check, platform};
 use crate::formulas::{Dma, infiniband, pcie_raw, pcie_useful};
 use crate::parts::is_on_die;
 use crate::show;
-use forebay_host::topology::{LinkEnd, PciDevice, Topology};
+use forebay_host::topology::{LinkEnd, Nic, PciDevice, Topology};
 use std::collections::BTreeMap;
 
 /// Checks 1 to 7, in the order of their numbers.
@@ -154,14 +154,37 @@ pub fn called(topology: &Topology, address: &str) -> String {
     let ports = ports.map(|(name, _)| name.split_once('/').map_or(name.as_str(), |(device, _)| device));
     let mut names: Vec<&str> = nics.chain(disks).chain(ports).collect();
     names.dedup();
+    let place = place(topology, address);
     match &names[..] {
-        [] => address.to_owned(),
+        [] => place,
         [name] => match topology.disks.get(*name).and_then(|disk| disk.model.as_ref()) {
-            Some(model) => format!("{name} ({model}, {address})"),
-            None => format!("{name} ({address})"),
+            Some(model) => format!("{name} ({model}, {place})"),
+            None => format!("{name} ({place})"),
         },
-        names => format!("{} ({address})", show::names(names)),
+        names => format!("{} ({place})", show::names(names)),
     }
+}
+
+/// Where a card is: its address, and what the board calls the place, in the words of `lspci -v`.
+fn place(topology: &Topology, address: &str) -> String {
+    let device = topology.pci.get(address);
+    let slot = device.and_then(|device| device.slot.as_ref()).map(|slot| format!("Physical Slot: {slot}"));
+    match slot.or_else(|| device?.label.clone()) {
+        Some(name) => format!("{address}, {name}"),
+        None => address.to_owned(),
+    }
+}
+
+/// What the links from a card up to the root port leave for data, in bytes a second. None: it has no link, or none that is real: one
+/// that at its best would carry less than the card's own line is a register without wires behind it.
+pub fn slot_carries(host: &Host, address: &str) -> Option<f64> {
+    let own = host.topology.pci.get(address)?.link?;
+    let at_best = pcie_raw(own.speed_max_gts.max(own.speed_gts), own.width_max.max(own.width));
+    let fastest = lines(host, address).into_iter().fold(0.0, f64::max);
+    if host.topology.hypervisor.is_some() || at_best < fastest {
+        return None;
+    }
+    links_above(&host.topology, address).iter().map(Link::useful).min_by(f64::total_cmp)
 }
 
 /// What several functions are called, each card once.
@@ -186,8 +209,8 @@ fn cards(topology: &Topology, of: impl Fn(&PciDevice) -> bool) -> BTreeMap<&str,
 fn lines(host: &Host, address: &str) -> Vec<f64> {
     let topology = &host.topology;
     let here = |pci: &Option<String>| pci.as_deref().is_some_and(|pci| card(pci) == card(address));
-    let is_infiniband =
-        |pci: &Option<String>| topology.rdma.values().any(|port| port.pci == *pci && port.link_layer == "InfiniBand");
+    // IP over InfiniBand lies on a port that is counted itself. A card may have a port of each kind.
+    let on_infiniband = |nic: &Nic| topology.rdma_of(nic).any(|(_, port)| port.link_layer == "InfiniBand");
     // Virtual functions, and what stands for them in the switch of the card, have the line of the card's own port.
     let stands_for_another = |name: &str, pci: &Option<String>| {
         let virtual_function =
@@ -198,7 +221,7 @@ fn lines(host: &Host, address: &str) -> Vec<f64> {
     let ethernet = topology
         .nics
         .iter()
-        .filter(|(name, nic)| here(&nic.pci) && !is_infiniband(&nic.pci) && !stands_for_another(name, &nic.pci));
+        .filter(|(name, nic)| here(&nic.pci) && !on_infiniband(nic) && !stands_for_another(name, &nic.pci));
     let ethernet = ethernet.filter_map(|(_, nic)| Some(nic.speed_bits? as f64 / 8.0));
     let ports = topology.rdma.values().filter(|port| here(&port.pci) && port.link_layer == "InfiniBand");
     let infiniband = ports.filter(|port| port.state == "ACTIVE").filter_map(|port| infiniband(&port.rate));
@@ -675,6 +698,28 @@ mod tests {
         assert_eq!((number.is / 1e7).round(), 337.0);
         assert_eq!(number.could_be, 8e9);
         assert!(finding.evidence.contains(&Evidence::new(format!("/sys/bus/pci/devices/{CARD}/config"), "MPS 128")));
+    }
+
+    #[test]
+    fn a_card_with_a_port_of_each_kind_wants_what_both_carry() {
+        let link = ((5.0, 8), (5.0, 8));
+        let tree = card_at(link, link)
+            .pci_config(ROOT, 4, AT_128)
+            .pci_config(CARD, 0, AT_128)
+            .rdma("mlx4_0", 1, CARD, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand")
+            .rdma("mlx4_0", 2, CARD, "10 Gb/sec (1X QDR)", "4: ACTIVE", "Ethernet")
+            .nic("ib0", CARD, 40_000)
+            .file("/sys/class/net/ib0/type", "32")
+            .file("/sys/class/net/ib0/dev_port", "0")
+            .nic("eth1", CARD, 10_000)
+            .file("/sys/class/net/eth1/dev_port", "1")
+            .file("/sys/bus/pci/slots/4/address", "0000:06:00");
+        let finding = found(tree.says(2)).remove(0);
+        assert_eq!(finding.number.as_ref().map(|number| number.could_be), Some(5.25e9), "4 and 1.25 GB/s");
+        let device = finding.text.with.iter().find(|(name, _)| name == "device").map(|(_, value)| value.as_str());
+        assert_eq!(device, Some("eth1, ib0, mlx4_0 (0000:06:00.0, Physical Slot: 4)"));
+        let labelled = tree.file(&format!("/sys/bus/pci/devices/{CARD}/label"), "Onboard 1");
+        assert!(format!("{:?}", found(labelled.says(2))).contains("Physical Slot: 4)"), "a slot says where to reach");
     }
 
     #[test]

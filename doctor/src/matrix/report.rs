@@ -1,6 +1,6 @@
 //! What was measured, for a person.
 
-use super::{Bandwidth, Matrix, Relation};
+use super::{Bandwidth, Matrix, Relation, SPREAD_MAX};
 use crate::findings::Sentence;
 use crate::formulas::GB;
 use crate::words::{Language, columns, say};
@@ -73,6 +73,17 @@ impl Matrix {
         text.truncate(text.trim_end().len());
         text.push('\n');
         text
+    }
+
+    /// What is to be kept in mind with these figures, whichever parts of them were measured: windows that differ, small pages.
+    pub fn caveats(&self) -> Vec<Sentence> {
+        let streams = self.read.iter().chain(&self.read_all_threads).chain(&self.mixes).map(|cell| cell.spread);
+        let others = self.both_ways.iter().map(|cell| cell.spread).chain(self.latency.iter().map(|cell| cell.spread));
+        let spread = streams.chain(others).fold(0.0, f64::max);
+        let noisy = Sentence::new("matrix.noisy").with("spread", format!("{:.0}", spread * 100.0));
+        let small_pages = Sentence::new("matrix.tlb");
+        let noisy = (spread > SPREAD_MAX).then_some(noisy);
+        noisy.into_iter().chain((!self.huge_pages).then_some(small_pages)).collect()
     }
 
     /// Cells with nodes of CPUs downwards and nodes of memory to the right.

@@ -130,6 +130,40 @@ fn a_part_that_is_asked_for_alone_is_measured_and_shown_alone() {
 }
 
 #[test]
+fn each_part_alone_has_the_caveats_of_the_whole() {
+    let stream = |spread| Bandwidth {
+        cpus: 0,
+        memory: 0,
+        mix: Mix::Read,
+        threads: 1,
+        bytes_per_second: 1e10,
+        bus_bytes_per_second: None,
+        spread,
+    };
+    let both = |spread| BothWays { a: 0, b: 1, bytes_per_second: 1e10, spread };
+    let latency = |spread| Latency { cpus: 0, memory: 0, nanoseconds: 90.0, spread };
+    let parts = |spread| {
+        let empty = || Matrix { huge_pages: true, ..Matrix::default() };
+        [
+            Matrix { read: vec![stream(spread)], ..empty() },
+            Matrix { read_all_threads: vec![stream(spread)], ..empty() },
+            Matrix { mixes: vec![stream(spread)], ..empty() },
+            Matrix { both_ways: vec![both(spread)], ..empty() },
+            Matrix { latency: vec![latency(spread)], ..empty() },
+        ]
+    };
+    let keys = |matrix: &Matrix| matrix.caveats().into_iter().map(|says| says.key).collect::<Vec<_>>();
+    for (noisy, quiet) in parts(0.2).into_iter().zip(parts(0.01)) {
+        assert_eq!(keys(&noisy), ["matrix.noisy"], "{noisy:?}");
+        assert!(say(Language::En, &noisy.caveats()[0]).contains("20 %"));
+        assert!(keys(&quiet).is_empty());
+        assert_eq!(keys(&Matrix { huge_pages: false, ..quiet }), ["matrix.tlb"]);
+    }
+    let machine = Matrix { hypervisor: Some("KVM".to_owned()), latency: vec![latency(0.0)], ..Matrix::default() };
+    assert!(machine.text(Language::En).contains("Virtual machine"));
+}
+
+#[test]
 fn this_host_has_a_bandwidth_and_latencies_that_a_machine_can_have() {
     let system = System::live();
     let topology = forebay_host::topology::read(&system);

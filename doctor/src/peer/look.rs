@@ -97,8 +97,8 @@ fn interfaces(topology: &Topology, ports: &[Port], addresses: &[Address], ends: 
     let with_address = addresses.iter().filter(|address| address.global).map(|address| &address.interface);
     let wanted: BTreeSet<&String> = named.chain(with_address).collect();
     let of = |port: &Port| {
-        let card = topology.nics.get(&port.name).and_then(|nic| nic.pci.as_ref());
-        let of_card = topology.rdma.iter().filter(|(_, port)| card.is_some() && port.pci.as_ref() == card);
+        let nic = topology.nics.get(&port.name);
+        let same_line = nic.into_iter().flat_map(|nic| topology.rdma_of(nic));
         Interface {
             name: port.name.clone(),
             mtu: port.mtu,
@@ -107,7 +107,7 @@ fn interfaces(topology: &Topology, ports: &[Port], addresses: &[Address], ends: 
             full_duplex: port.full_duplex,
             // What a hypervisor's card, a pair, a bridge or a tap says is a number that somebody once wrote into its driver.
             is_line: topology.hypervisor.is_none() && matches!(port.kind.as_str(), "" | "bond" | "vlan"),
-            rdma: of_card.map(|(name, port)| (name.clone(), port.state.clone())).collect(),
+            rdma: same_line.map(|(name, port)| (name.clone(), port.state.clone())).collect(),
         }
     };
     ports.iter().filter(|port| wanted.contains(&port.name)).map(of).collect()
@@ -178,6 +178,24 @@ mod tests {
             speed_mbit: Some(10_000),
             full_duplex: Some(true),
         }
+    }
+
+    #[test]
+    fn of_two_interfaces_of_one_function_each_has_its_own_rdma_port() {
+        const CARD: &str = "0000:06:00.0";
+        let tree =
+            Tree::new().node(0, "0", 1).pci(CARD, 0x020700, 0).nic("eth0", CARD, 10_000).nic("eth1", CARD, 10_000);
+        let rate = "10 Gb/sec (1X QDR)";
+        let tree = tree.rdma("mlx4_0", 1, CARD, rate, "1: DOWN", "Ethernet");
+        let tree = tree.rdma("mlx4_0", 2, CARD, rate, "4: ACTIVE", "Ethernet");
+        let tree = tree.file("/sys/class/net/eth0/dev_port", "0").file("/sys/class/net/eth1/dev_port", "1");
+        let address =
+            |name: &str| Address { interface: name.to_owned(), address: at("10.0.0.1"), prefix: 24, global: true };
+        let (ports, addresses) = ([port("eth0", ""), port("eth1", "")], [address("eth0"), address("eth1")]);
+        let all = interfaces(&topology::read(&tree.system()), &ports, &addresses, &[]);
+        let rdma: Vec<_> = all.into_iter().map(|interface| interface.rdma.into_iter().collect::<Vec<_>>()).collect();
+        let of = |name: &str, state: &str| vec![(name.to_owned(), state.to_owned())];
+        assert_eq!(rdma, [of("mlx4_0/1", "DOWN"), of("mlx4_0/2", "ACTIVE")]);
     }
 
     #[test]

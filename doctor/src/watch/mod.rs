@@ -9,6 +9,7 @@ pub mod perf;
 pub mod pmu;
 pub mod uncore;
 
+use super::checks::growth;
 use super::counters::matching;
 use super::findings::Sentence;
 use forebay_host::system::{RECORDED, System};
@@ -46,9 +47,9 @@ pub enum What {
     DevicesFar,
     /// Bytes that went to other sockets.
     SocketLink,
-    /// Received by an interface.
+    /// Received by an interface, or by an RDMA port.
     Received,
-    /// Sent by an interface.
+    /// Sent by an interface, or by an RDMA port.
     Sent,
     /// Read from a disk.
     DiskRead,
@@ -218,6 +219,15 @@ fn totals(system: &System, topology: &Topology, below: &str) -> Totals {
             add(What::Sent, name, sent, NICS);
         }
     }
+    for port in topology.rdma.keys() {
+        for (what, counter) in [What::Received, What::Sent].into_iter().zip(growth::RDMA_DATA) {
+            let Some(file) = growth::rdma_file(port, counter) else { continue };
+            let count = text(&file).trim().parse::<u64>().ok().filter(|count| *count != growth::RDMA_STUCK);
+            if let Some(count) = count {
+                add(what, port, count as f64 * growth::RDMA_UNIT, &file);
+            }
+        }
+    }
     const DISKS: &str = "/proc/diskstats";
     for (name, read, written) in disks(&text(DISKS)) {
         let counts = |kind: &str| !["loop", "dm", "md", "ram"].contains(&kind);
@@ -318,6 +328,17 @@ mod tests {
         assert_eq!(rate(&rates, What::PagesForOthers, "node 0"), None, "its file is not there");
         assert_eq!(rate(&rates, What::Received, "lo"), None, "no hardware");
         assert_eq!(rate(&rates, What::DiskRead, "loop0"), None, "its file counts already");
+    }
+
+    #[test]
+    fn what_goes_by_rdma_past_the_kernel_is_counted_at_its_port_in_words_of_four_bytes() {
+        let file = |name: &str| format!("/sys/class/infiniband/mlx4_0/ports/1/counters/{name}");
+        let (sent, received) = (file("port_xmit_data"), file("port_rcv_data"));
+        let tree = tree().rdma("mlx4_0", 1, NIC, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand");
+        let tree = tree.earlier(&sent, "100").file(&sent, "1600").earlier(&received, "7").file(&received, "4294967295");
+        let (_, rates) = watch(&tree).recorded().unwrap();
+        assert_eq!(rate(&rates, What::Sent, "mlx4_0/1"), Some(100.0));
+        assert_eq!(rate(&rates, What::Received, "mlx4_0/1"), None, "a counter that has stopped at its end");
     }
 
     #[test]

@@ -63,6 +63,30 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "path.not-known-below",
+        [
+            "{measured} is only {share} % of {bound}, the lowest that is known ({hops}): what bounds is one of those that are not known, or something beside this list, such as a single busy CPU, too few requests, connections or subflows under way, or the devices themselves",
+            "{measured} は、分かっている中で最小の {bound} ({hops}) の {share} % にすぎません: ボトルネックは容量が不明なもののどれかか、この一覧にないもの (特定の CPU だけが忙しい、同時に進む要求・接続・サブフローが少ない、デバイス自体) です",
+            "{measured}는 알려진 것 중 최소인 {bound}({hops})의 {share} %에 불과합니다: 병목은 용량을 알 수 없는 것 중 하나이거나 이 목록에 없는 것(특정 CPU만 바쁨, 동시에 진행되는 요청·연결·서브플로가 적음, 장치 자체)입니다",
+        ],
+    ),
+    (
+        "path.near",
+        [
+            "{measured} is {share} % of {bound} ({hops}): near what this leaves after its own overhead, but below it. Whether this bounds or something beside it, the figure alone does not tell: measure longer, with more requests under way, and look at single busy CPUs",
+            "{measured} は {bound} ({hops}) の {share} % です: オーバーヘッドを引いた残りに近いものの、それを下回っています。これがボトルネックなのか、ほかにあるのかは、この値だけでは分かりません。同時に進む要求を増やして長めに測定し、特定の CPU だけが忙しくないか確認してください",
+            "{measured}는 {bound}({hops})의 {share} %입니다: 자체 오버헤드를 뺀 값에 가깝지만 그보다 낮습니다. 이것이 병목인지 다른 데 있는지는 이 값만으로 알 수 없습니다. 동시에 진행되는 요청을 늘려 더 오래 측정하고 특정 CPU만 바쁘지 않은지 확인하십시오",
+        ],
+    ),
+    (
+        "path.equal",
+        [
+            "these are about equal, nearer to each other than the figures are exact: any of them may bound, and more needs all of them cured",
+            "これらはほぼ等しく、差は計算の誤差より小さいため、どれもボトルネックになりえます。これ以上速くするには、すべてを解消する必要があります",
+            "이들은 거의 같고 차이가 계산 오차보다 작으므로 어느 것이든 병목일 수 있습니다. 더 빠르게 하려면 모두 해결해야 합니다",
+        ],
+    ),
+    (
         "path.more",
         [
             "{measured} is {share} % of {bound}, more than {hops} can carry: the bytes take another way, or are fewer there (a cache, compression)",
@@ -111,6 +135,14 @@ pub const ROWS: &[Row] = &[
             "{name}: Ethernet {speed}, MTU {mtu}, TCP payload",
             "{name}: イーサネット {speed}、MTU {mtu}、TCP ペイロード",
             "{name}: 이더넷 {speed}, MTU {mtu}, TCP 페이로드",
+        ],
+    ),
+    (
+        "hop.ipoib",
+        [
+            "{name}: IP over InfiniBand {rate}, MTU {mtu}, TCP payload",
+            "{name}: IP over InfiniBand {rate}、MTU {mtu}、TCP ペイロード",
+            "{name}: IP over InfiniBand {rate}, MTU {mtu}, TCP 페이로드",
         ],
     ),
     ("hop.nic-unknown", ["{name}: no speed is told", "{name}: 速度が示されていません", "{name}: 속도가 표시되지 않음"]),
@@ -169,6 +201,14 @@ pub const ROWS: &[Row] = &[
             "only a faster line or a second one carries more",
             "これ以上は、より速い回線か 2 本目の回線が必要です",
             "더 빠른 회선이나 두 번째 회선만이 더 전달합니다",
+        ],
+    ),
+    (
+        "hop.cure-ipoib",
+        [
+            "RDMA instead of IP where both ends can; more needs a faster line or a second one",
+            "両端が対応していれば、IP の代わりに RDMA を使います。それ以上は、より速い回線か 2 本目の回線が必要です",
+            "양 끝이 지원하면 IP 대신 RDMA를 사용합니다. 그 이상은 더 빠른 회선이나 두 번째 회선이 필요합니다",
         ],
     ),
     (

@@ -45,6 +45,14 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "matrix.tlb",
+        [
+            "not all memory was in huge pages: what the TLB costs is in the figures as well",
+            "すべてのメモリをヒュージページにできなかったため、値には TLB のコストも含まれます",
+            "모든 메모리를 대용량 페이지로 잡지 못해 값에 TLB 비용도 포함되어 있습니다",
+        ],
+    ),
+    (
         "matrix.vm",
         [
             "Virtual machine{hypervisor}: its nodes and caches may not be those of the hardware, and its neighbours share the memory.",

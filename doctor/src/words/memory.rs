@@ -53,6 +53,22 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "memory.one-module",
+        [
+            "One memory module for each processor, {filled} in {slots} slots: it has one channel, {is}; a second one beside it, at another channel, makes it {could_be}.",
+            "メモリスロット {slots} 個のうち、モジュールはプロセッサーごとに 1 枚（計 {filled} 枚）です。1 チャネル分の {is} にとどまります。別のチャネルにもう 1 枚挿すと {could_be} になります。",
+            "메모리 슬롯 {slots}개 중 모듈은 프로세서마다 1개(모두 {filled}개)입니다. 채널 하나의 {is}에 그치며, 다른 채널에 하나를 더 꽂으면 {could_be}가 됩니다.",
+        ],
+    ),
+    (
+        "memory.one-module-only",
+        [
+            "One memory module for each processor, {filled} in {slots} slots: it has one channel; a second one beside it, at another channel, doubles the bandwidth.",
+            "メモリモジュールはプロセッサーごとに 1 枚（スロット {slots} 個に計 {filled} 枚）で、使われるのは 1 チャネルだけです。別のチャネルにもう 1 枚挿すと帯域は 2 倍になります。",
+            "메모리 모듈은 프로세서마다 1개(슬롯 {slots}개에 모두 {filled}개)라서 채널 하나만 쓰입니다. 다른 채널에 하나를 더 꽂으면 대역폭이 두 배가 됩니다.",
+        ],
+    ),
+    (
         "memory.channels-remedy",
         [
             "spread the modules, or add some, so that each channel of each processor has one of the same size",

@@ -197,6 +197,30 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "nics.mtu-unused",
+        [
+            "{lower} takes packets of {lower-mtu} bytes, but bridge {bridge} above it, which alone uses it, has an MTU of {bridge-mtu}: this host, and guests that take over the bridge's MTU, send {bridge-mtu}, and the larger size is of no use",
+            "{lower} は {lower-mtu} バイトまで扱えますが、それを使う唯一のブリッジ {bridge} の MTU は {bridge-mtu} です。このホストと、ブリッジの MTU を引き継ぐゲストは {bridge-mtu} で送信し、大きいサイズは活かされません",
+            "{lower}은(는) {lower-mtu}바이트까지 받지만 이를 쓰는 유일한 브리지 {bridge}의 MTU는 {bridge-mtu}입니다. 이 호스트와 브리지의 MTU를 물려받는 게스트는 {bridge-mtu}로 보내므로 큰 크기가 쓰이지 않습니다",
+        ],
+    ),
+    (
+        "nics.mtu-unused-help",
+        [
+            "if every host and switch of the subnet has {lower-mtu}, the same for {bridge} and all its ports, and in its configuration (Proxmox VE: a line `mtu {lower-mtu}` at the bridge in /etc/network/interfaces); else {bridge-mtu} for {lower}",
+            "サブネットの全ホストと全スイッチが {lower-mtu} なら、{bridge} とその全ポート、および設定ファイルにも同じ値を設定します（Proxmox VE では /etc/network/interfaces のブリッジに `mtu {lower-mtu}` の行）。そうでなければ {lower} を {bridge-mtu} にします",
+            "서브넷의 모든 호스트와 스위치가 {lower-mtu}이면 {bridge}와 그 모든 포트, 설정 파일에도 같은 값을 씁니다(Proxmox VE: /etc/network/interfaces의 브리지에 `mtu {lower-mtu}` 줄). 아니면 {lower}의 MTU를 {bridge-mtu}로 맞춥니다",
+        ],
+    ),
+    (
+        "nics.mtu-bridge-help",
+        [
+            "an MTU of 9000 for {nic}, for every other port of bridge {bridge}, and then for {bridge} and the guests behind it, but only if every host and switch of the subnet has it",
+            "{nic}、ブリッジ {bridge} のほかの全ポート、続いて {bridge} とその先のゲストの MTU を 9000 にします。ただしサブネットの全ホストと全スイッチが対応している場合だけです",
+            "{nic}, 브리지 {bridge}의 다른 모든 포트, 이어서 {bridge}와 그 뒤 게스트의 MTU를 9000으로 합니다. 단 서브넷의 모든 호스트와 스위치가 지원할 때만입니다",
+        ],
+    ),
+    (
         "nics.mtu-fine",
         [
             "{nic} has an MTU of {mtu}, and all below it take at least {lower}",

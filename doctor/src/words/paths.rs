@@ -45,6 +45,38 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "paths.bond-uneven-sent",
+        [
+            "{member} sent {share} of what {bond} did in {seconds} s ({rate}): of {members} members the others were all but idle. {bond} chooses by {hash}, and one connection always goes by one member",
+            "{bond} が {seconds} 秒間に送信した量（{rate}）の {share} は {member} を通りました。{members} メンバーの残りはほぼ使われていません。{bond} は {hash} で選び、1接続は常に1メンバーを通ります",
+            "{bond}에서 {seconds}초 동안 보낸 양({rate})의 {share}는 {member}로 나갔습니다. 멤버 {members}개 중 나머지는 거의 쉬었습니다. 선택 기준은 {hash}이며 연결 하나는 항상 멤버 하나로 갑니다",
+        ],
+    ),
+    (
+        "paths.bond-uneven-received",
+        [
+            "{member} received {share} of what {bond} did in {seconds} s ({rate}): of {members} members the others were all but idle. The switch chooses by which member it sends, and one connection always comes by one",
+            "{bond} が {seconds} 秒間に受信した量（{rate}）の {share} は {member} から届きました。{members} メンバーの残りはほぼ使われていません。どのメンバーに送るかはスイッチが選び、1接続は常に1メンバーから届きます",
+            "{bond}에서 {seconds}초 동안 받은 양({rate})의 {share}는 {member}로 들어왔습니다. 멤버 {members}개 중 나머지는 거의 쉬었습니다. 어느 멤버로 보낼지는 스위치가 고르며 연결 하나는 항상 멤버 하나로 들어옵니다",
+        ],
+    ),
+    (
+        "paths.bond-flows-help",
+        [
+            "several connections for one copy (NFS with nconnect, SMB multichannel, several sessions of iSCSI); one connection is never faster than one member",
+            "1つのコピーに複数の接続を使います（NFS の nconnect、SMB マルチチャネル、iSCSI の複数セッション）。1接続が1メンバーより速くなることはありません",
+            "복사 하나에 연결을 여러 개 씁니다(NFS nconnect, SMB 멀티채널, iSCSI 다중 세션). 연결 하나는 멤버 하나보다 빨라지지 않습니다",
+        ],
+    ),
+    (
+        "paths.bond-switch-help",
+        [
+            "at the switch, choose by addresses and ports for this group, and use several connections for one copy",
+            "スイッチでこのグループの分散方法をアドレスとポート（L3+L4）にし、1つのコピーに複数の接続を使います",
+            "스위치에서 이 그룹의 분산 방식을 주소와 포트(L3+L4)로 바꾸고 복사 하나에 연결을 여러 개 씁니다",
+        ],
+    ),
+    (
         "paths.bond-no-partner",
         [
             "{bond}: the switch does not answer LACP, so one of {members} members carries all",
@@ -311,9 +343,17 @@ pub const ROWS: &[Row] = &[
     (
         "paths.window-fine",
         [
-            "TCP's windows ({bytes} bytes) fill {nic} ({speed}) over round trips of up to {ms} ms",
-            "TCP ウィンドウ（{bytes} バイト）は往復 {ms} ms まで {nic}（{speed}）を満たせます",
-            "TCP 윈도({bytes}바이트)는 왕복 {ms} ms까지 {nic}({speed})을(를) 채웁니다",
+            "TCP's windows ({bytes} bytes) fill {nic} ({speed}) over round trips of up to {ms} ms; the longest that was measured of a bulk transfer is {measured} ms, to {peer}",
+            "TCP ウィンドウ（{bytes} バイト）は往復 {ms} ms まで {nic}（{speed}）を満たせます。大量転送で測定された最長の往復時間は {peer} との {measured} ms です",
+            "TCP 윈도({bytes}바이트)는 왕복 {ms} ms까지 {nic}({speed})의 속도를 모두 쓸 수 있습니다. 대량 전송에서 측정된 가장 긴 왕복 시간은 {peer}까지 {measured} ms입니다",
+        ],
+    ),
+    (
+        "paths.window-unmeasured",
+        [
+            "TCP's windows ({bytes} bytes) fill {nic} ({speed}) over round trips of up to {ms} ms, as in one building; no bulk transfer is there whose round trip was measured, so a longer one is not judged",
+            "TCP ウィンドウ（{bytes} バイト）は、同じ建物内のような往復 {ms} ms まで {nic}（{speed}）を満たせます。往復時間が測定された大量転送がないため、それより長い往復については判定していません",
+            "TCP 윈도({bytes}바이트)는 한 건물 안처럼 왕복 {ms} ms까지 {nic}({speed})의 속도를 모두 쓸 수 있습니다. 왕복 시간이 측정된 대량 전송이 없으므로 그보다 긴 왕복은 판단하지 않습니다",
         ],
     ),
     (

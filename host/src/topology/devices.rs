@@ -70,6 +70,12 @@ pub fn nics(system: &System, places: &Places<'_>) -> BTreeMap<String, Nic> {
             speed_bits: mbits
                 .filter(|&mbits| up && mbits > 0 && mbits < u64::from(u32::MAX))
                 .map(|mbits| mbits * 1_000_000),
+            infiniband: system.number::<u32>(&format!("{folder}/type")).known() == Some(ARPHRD_INFINIBAND),
+            port: port(system, &folder),
+            for_guest: {
+                let port = system.text(&format!("{folder}/phys_port_name")).known().unwrap_or_default();
+                port.contains("vf") || port.contains("sf")
+            },
             up,
             mtu: system.number(&format!("{folder}/mtu")).known().unwrap_or(0),
             duplex: system.text(&format!("{folder}/duplex")).known().filter(|duplex| duplex != "unknown"),
@@ -82,6 +88,25 @@ pub fn nics(system: &System, places: &Places<'_>) -> BTreeMap<String, Nic> {
     };
     names.map(|name| (name.clone(), nic(&name))).collect()
 }
+
+/// What the kernel calls the kind of a link, `type`: of InfiniBand, on which IP is carried.
+const ARPHRD_INFINIBAND: u32 = 32;
+
+/// Which of its function's ports an interface is, counted from 1 as RDMA counts them. Kernels before 3.15 have it as `dev_id`.
+fn port(system: &System, folder: &str) -> Option<u32> {
+    let text = |name: &str| system.text(&format!("{folder}/{name}")).known();
+    let number = |text: String| match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let (port, id) = (text("dev_port").and_then(number), text("dev_id").and_then(number));
+    // Other drivers keep other things in `dev_id`.
+    let id = id.filter(|id| *id < PORTS_MAX);
+    port.filter(|port| *port > 0).or(id).or(port)?.checked_add(1)
+}
+
+/// More ports than a function of any adapter has.
+const PORTS_MAX: u32 = 8;
 
 fn kind(system: &System, folder: &str) -> String {
     let uevent = system.text(&format!("{folder}/uevent")).known().unwrap_or_default();
@@ -297,6 +322,36 @@ mod tests {
         let port = read(&tree.system()).rdma["mlx4_0/1"].clone();
         assert_eq!((port.pci.as_deref(), port.node), (Some("0000:82:00.0"), Some(1)));
         assert_eq!((port.rate.as_str(), port.state.as_str()), ("56 Gb/sec (4X FDR)", "ACTIVE"));
+    }
+
+    #[test]
+    fn two_interfaces_of_one_function_have_each_its_own_rdma_port_by_their_numbers() {
+        const CARD: &str = "0000:82:00.0";
+        let ports = |one: (&str, &str), two: (&str, &str)| {
+            let tree = two_nodes().pci(&format!("0000:80:02.0/{CARD}"), 0x020700, 1);
+            let tree = tree.nic("ib0", CARD, 40_000).nic("eth1", CARD, 10_000);
+            let tree = tree.rdma("mlx4_0", 1, CARD, "40 Gb/sec (4X QDR)", "4: ACTIVE", "InfiniBand");
+            let tree = tree.rdma("mlx4_0", 2, CARD, "10 Gb/sec (1X QDR)", "4: ACTIVE", "Ethernet");
+            tree.file("/sys/class/net/ib0/type", "32")
+                .file(&format!("/sys/class/net/ib0/{}", one.0), one.1)
+                .file(&format!("/sys/class/net/eth1/{}", two.0), two.1)
+        };
+        let tree = ports(("dev_port", "0"), ("dev_port", "1"));
+        let topology = read(&tree.system());
+        let of = |nic: &str| topology.rdma_of(&topology.nics[nic]).map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+        assert_eq!((of("ib0"), of("eth1")), (vec!["mlx4_0/1"], vec!["mlx4_0/2"]));
+        let back: Vec<&String> = topology.nics_of("mlx4_0/2").map(|(name, _)| name).collect();
+        assert_eq!(back, ["eth1"]);
+        // 8b/10b leaves 32 of 40 Gb/s; Ethernet's own number is that of its data.
+        let speed = |nic: &str| topology.nics[nic].speed_bits;
+        assert_eq!((speed("ib0"), speed("eth1")), (Some(32_000_000_000), Some(10_000_000_000)));
+        // As kernels before 3.15 have it, and others beside a port of 0.
+        for old in [ports(("dev_id", "0x0"), ("dev_id", "0x1")), ports(("dev_port", "0"), ("dev_id", "0x1"))] {
+            let nics = read(&old.system()).nics;
+            assert_eq!((nics["ib0"].port, nics["eth1"].port), (Some(1), Some(2)));
+        }
+        let odd = read(&ports(("dev_port", "4294967295"), ("dev_id", "0xfe")).system());
+        assert_eq!((odd.nics["ib0"].port, odd.nics["eth1"].port), (None, None));
     }
 
     #[test]

@@ -112,6 +112,10 @@ pub struct PciDevice {
     pub config_hidden: Option<String>,
     /// Name of the driver that has it; none: no driver has.
     pub driver: Option<String>,
+    /// Name of the slot that it is plugged into, as the board has it; none: soldered, or the firmware names no slots.
+    pub slot: Option<String>,
+    /// What the firmware calls it, as in `Onboard LAN 1`.
+    pub label: Option<String>,
 }
 
 /// Sizes of a function's packets, in bytes.
@@ -132,8 +136,15 @@ pub struct Nic {
     pub pci: Option<String>,
     /// The NUMA node that it is at; none: not known.
     pub node: Option<NodeNumber>,
-    /// Bits a second, while the link is up.
+    /// Bits a second, while the link is up; of InfiniBand those that are left for data after its line code.
     pub speed_bits: Option<u64>,
+    /// IP over InfiniBand, not Ethernet.
+    pub infiniband: bool,
+    /// What a card that switches by itself shows for a function that it gives to a guest (`pf0vf3`, `pf0sf1`): a handle to set it up by,
+    /// with a queue for what has no rule yet.
+    pub for_guest: bool,
+    /// Which of its function's ports it is, counted from 1; several interfaces may be of one function. None: not told.
+    pub port: Option<u32>,
     /// Whether its line carries.
     pub up: bool,
     /// Bytes of the largest packet that it sends.
@@ -232,6 +243,22 @@ impl Topology {
         chain
     }
 
+    /// The RDMA ports that are the same line as an interface, by `device/port`: of its PCI function the one with its number, where
+    /// the function has several.
+    pub fn rdma_of<'a>(&'a self, nic: &'a Nic) -> impl Iterator<Item = (&'a String, &'a RdmaPort)> {
+        let of_function = move |port: &RdmaPort| nic.pci.is_some() && port.pci == nic.pci;
+        let several = self.rdma.values().filter(|port| of_function(port)).count() > 1;
+        self.rdma.iter().filter(move |(name, port)| {
+            let number = name.rsplit('/').next().and_then(|number| number.parse::<u32>().ok());
+            of_function(port) && (!several || nic.port.is_none() || nic.port == number)
+        })
+    }
+
+    /// The interfaces that are the same line as an RDMA port, by its `device/port`.
+    pub fn nics_of<'a>(&'a self, port: &'a str) -> impl Iterator<Item = (&'a String, &'a Nic)> {
+        self.nics.iter().filter(move |(_, nic)| self.rdma_of(nic).any(|(name, _)| name == port))
+    }
+
     /// Interrupts of one PCI function.
     pub fn interrupts_of<'a>(&'a self, address: &'a str) -> impl Iterator<Item = (u32, &'a Interrupt)> {
         let of = move |(_, interrupt): &(&u32, &Interrupt)| interrupt.pci.as_deref() == Some(address);
@@ -285,12 +312,13 @@ pub fn read(system: &System) -> Topology {
     let pci = pci::read(system, &locality, &nodes);
     let places = devices::Places { pci: &pci, locality: &locality, nodes: &nodes };
     let (modules, modules_hidden) = modules::read(system);
+    let rdma = devices::rdma(system, &places);
     let processor = processors::description(system);
-    Topology {
+    let mut topology = Topology {
         cpus: processors::cpus(system, &nodes),
         nics: devices::nics(system, &places),
         disks: devices::disks(system, &places),
-        rdma: devices::rdma(system, &places),
+        rdma,
         interrupts: interrupts::read(system, &pci),
         hypervisor: processors::hypervisor(system, &processor),
         cpu_model: processor.model,
@@ -300,7 +328,44 @@ pub fn read(system: &System) -> Topology {
         locality,
         modules,
         modules_hidden,
+    };
+    data_rates(&mut topology);
+    topology
+}
+
+/// What IP over InfiniBand says of its speed is the signalling rate, of which the line code takes a fifth up to QDR: what is left is
+/// told by the rate of its port, with its generation.
+fn data_rates(topology: &mut Topology) {
+    let of = |(name, nic): (&String, &Nic)| {
+        let ports = topology.rdma_of(nic).filter(|_| nic.infiniband && nic.up);
+        Some((name.clone(), ports.filter_map(|(_, port)| infiniband_bits(&port.rate)).max()?))
+    };
+    let rates: Vec<(String, u64)> = topology.nics.iter().filter_map(of).collect();
+    for (name, bits) in rates {
+        topology.nics.entry(name).and_modify(|nic| nic.speed_bits = Some(bits));
     }
+}
+
+/// Bits of data a second that InfiniBand carries after its line code, by the rate as sysfs prints it, which is the signalling rate:
+/// `40 Gb/sec (4X QDR)` carries 32. InfiniBand architecture specification, volume 2: 8b/10b up to QDR, 64b/66b from FDR10 on; EDR and
+/// later are named by their data rate.
+pub fn infiniband_bits(rate: &str) -> Option<u64> {
+    let (lanes, speed) = rate.split_once('(')?.1.split_once(')')?.0.split_once("X ")?;
+    let lane = match speed {
+        "SDR" => 2.0,
+        "DDR" => 4.0,
+        "QDR" => 8.0,
+        "FDR10" => 10.0,
+        "FDR" => 14.0625 * 64.0 / 66.0,
+        "EDR" => 25.0,
+        "HDR" => 50.0,
+        "NDR" => 100.0,
+        "XDR" => 200.0,
+        _ => return None,
+    };
+    // Twelve lanes are the most that the specification has.
+    let lanes: u32 = lanes.parse().ok().filter(|lanes| (1..=12).contains(lanes))?;
+    Some((f64::from(lanes) * lane * 1e9) as u64)
 }
 
 /// Whether it is the address of a PCI function: `0000:82:00.0`; the domain may be longer.

@@ -10,14 +10,24 @@ const FOLDER: &str = "/sys/bus/pci/devices";
 /// All of them. Where the host has one node alone, it is everything's.
 pub fn read(system: &System, locality: &Locality, nodes: &Nodes) -> BTreeMap<String, PciDevice> {
     let addresses = system.list(FOLDER).known().unwrap_or_default();
+    let slots = slots(system);
     addresses
         .into_iter()
         .filter(|name| is_address(name))
         .map(|address| {
-            let device = function(system, &address, locality, nodes);
+            let mut device = function(system, &address, locality, nodes);
+            device.slot = address.split_once('.').and_then(|(card, _)| slots.get(card)).cloned();
             (address, device)
         })
         .collect()
+}
+
+/// Names of the slots, by the address of the card that sits there, without a function's number: `0000:82:00`.
+fn slots(system: &System) -> BTreeMap<String, String> {
+    const SLOTS: &str = "/sys/bus/pci/slots";
+    let names = system.list(SLOTS).known().unwrap_or_default();
+    let of = |name: String| Some((system.text(&format!("{SLOTS}/{name}/address")).known()?, name));
+    names.into_iter().filter_map(of).collect()
 }
 
 fn function(system: &System, address: &str, locality: &Locality, nodes: &Nodes) -> PciDevice {
@@ -45,6 +55,8 @@ fn function(system: &System, address: &str, locality: &Locality, nodes: &Nodes) 
         payload: capability.map(|(_, payload)| payload),
         config_hidden,
         driver: base(system, &format!("{folder}/driver")),
+        slot: None,
+        label: system.text(&format!("{folder}/label")).known().filter(|label| !label.is_empty()),
     }
 }
 
@@ -148,6 +160,23 @@ mod tests {
         assert_eq!(topology.pci["0000:82:00.0"].link, Some(end));
         assert_eq!(topology.pci["0000:80:02.0"].link.map(|end| end.width_max), Some(16));
         assert_eq!((topology.pci["0000:82:00.0"].node, topology.pci["0000:82:00.0"].class), (Some(1), 0x020000));
+    }
+
+    #[test]
+    fn a_card_has_the_name_of_its_slot_and_what_the_firmware_calls_it() {
+        let tree = Tree::new()
+            .pci("0000:82:00.0", 0x020000, -1)
+            .pci("0000:82:00.1", 0x020000, -1)
+            .pci("0000:83:00.0", 0x020000, -1)
+            .pci("0000:84:00.0", 0x020000, -1)
+            .file("/sys/bus/pci/slots/4/address", "0000:82:00\n")
+            .hidden("/sys/bus/pci/slots/5/address")
+            .file("/sys/bus/pci/devices/0000:83:00.0/label", "Onboard LAN 1\n")
+            .hidden("/sys/bus/pci/devices/0000:84:00.0/label");
+        let pci = read(&tree.system()).pci;
+        let named = |address: &str| (pci[address].slot.as_deref(), pci[address].label.as_deref());
+        assert_eq!((named("0000:82:00.0"), named("0000:82:00.1")), ((Some("4"), None), (Some("4"), None)));
+        assert_eq!((named("0000:83:00.0"), named("0000:84:00.0")), ((None, Some("Onboard LAN 1")), (None, None)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-use super::super::super::findings::{Finding, Severity, Verdict};
+use super::super::super::findings::{Finding, Remedy, Severity, Verdict};
 use super::super::super::fixture::{Examined, Tree};
-use forebay_host::net::{Channels, Coalescing, Ethernet, Feature, Link, Modes, Net, Rings};
+use forebay_host::net::{Address, Channels, Coalescing, Ethernet, Feature, Link, Modes, Net, Rings};
 use forebay_host::system::Seen;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -231,6 +231,151 @@ fn ports_of_a_bridge_that_differ_are_a_note_unless_the_larger_one_carries_someth
     let with_vlan = bridged("1500", "9000", "1500").file("/sys/class/net/eth0/upper_eth0.7", "");
     assert_eq!(key(with_vlan.says(29)), "nics.mtu-fine");
     assert_eq!(key(bridged("1500", "1500", "1500").says(29)), "nics.mtu-fine");
+}
+
+/// `eth0`, what lies on it, each on the one before: name, kind and MTU.
+fn layers(eth0: &str, above: &[(&str, &str, &str)]) -> Tree {
+    let mut tree = host().file("/sys/class/net/eth0/mtu", eth0);
+    let mut below = "eth0";
+    for (name, kind, mtu) in above {
+        tree = tree
+            .nic(name, "", 25_000)
+            .file(&format!("/sys/class/net/{name}/uevent"), &format!("DEVTYPE={kind}"))
+            .file(&format!("/sys/class/net/{name}/mtu"), mtu)
+            .file(&format!("/sys/class/net/{name}/lower_{below}"), "")
+            .file(&format!("/sys/class/net/{below}/upper_{name}"), "");
+        if *kind != "vlan" {
+            tree = tree.link(&format!("/sys/class/net/{below}/master"), &format!("/sys/class/net/{name}"));
+        }
+        below = name;
+    }
+    tree
+}
+
+fn remedies(finding: &Finding) -> String {
+    format!("{:?}", finding.remedies)
+}
+
+#[test]
+fn a_bridge_with_a_smaller_mtu_than_the_card_below_it_is_told_with_a_bond_or_a_vlan_in_between_too() {
+    let finding = one(layers("9000", &[("vmbr0", "bridge", "1500")]).says(29));
+    assert_eq!((finding.id.as_str(), finding.severity), ("nic-mtu/vmbr0/eth0", Severity::Warning));
+    assert!(remedies(&finding).contains("ip link set dev vmbr0 mtu 9000"), "{finding:?}");
+    let with_bond = layers("9000", &[("bond0", "bond", "9000"), ("vmbr0", "bridge", "1500")]);
+    assert_eq!(one(with_bond.says(29)).id, "nic-mtu/vmbr0/bond0");
+    let none = Net { addresses: Seen::Is(Vec::new()), ..Net::default() };
+    let vlan = || layers("9000", &[("eth0.7", "vlan", "1500"), ("vmbr0", "bridge", "1500")]);
+    let finding = one(vlan().net(&none).says(29));
+    assert_eq!(finding.id, "nic-mtu/vmbr0/eth0");
+    assert!(
+        remedies(&finding).contains("ip link set dev eth0.7 mtu 9000 && ip link set dev vmbr0 mtu 9000"),
+        "{finding:?}"
+    );
+    // The card's own packets may be large, and nobody knows whether it has some.
+    assert_ne!(key(vlan().says(29)), "nics.mtu-unused");
+    let own = Address { interface: "eth0".to_owned(), address: [10, 0, 0, 1].into(), prefix: 24, global: true };
+    let own = Net { addresses: Seen::Is(vec![own]), ..Net::default() };
+    assert_ne!(key(vlan().net(&own).says(29)), "nics.mtu-unused");
+    // Something else uses the card's size.
+    let shared = layers("9000", &[("vmbr0", "bridge", "1500")]).file("/sys/class/net/eth0/upper_eth0.9", "");
+    assert_eq!(key(shared.says(29)), "nics.mtu-fine");
+    assert_eq!(key(layers("9000", &[("vmbr0", "bridge", "9000")]).says(29)), "nics.mtu-fine");
+    let slow = layers("9000", &[("vmbr0", "bridge", "1500")]).file("/sys/class/net/eth0/speed", "1000");
+    assert_eq!(one(slow.says(29)).severity, Severity::Note);
+    let unreadable = layers("9000", &[("vmbr0", "bridge", "1500")]).cut("/sys/class/net/vmbr0/mtu", 0);
+    assert_eq!(key(unreadable.says(29)), "nics.mtu-jumbo");
+    assert_eq!(one(layers("9000", &[("vmbr0", "bridge", "1500")]).virtual_machine().says(29)).check, 29);
+}
+
+#[test]
+fn the_members_of_a_bond_are_one_advice_and_none_against_that_of_the_bond() {
+    let bond = |bond: &str, second: &str| {
+        layers("1500", &[("bond0", "bond", bond)])
+            .pci("0000:80:03.0", 0x020000, 1)
+            .nic("eth1", "0000:80:03.0", 25_000)
+            .file("/sys/class/net/eth1/mtu", second)
+            .file("/sys/class/net/bond0/lower_eth1", "")
+            .link("/sys/class/net/eth1/master", "/sys/class/net/bond0")
+    };
+    let both = one(bond("1500", "1500").says(29));
+    assert_eq!(both.id, "nic-mtu/bond0");
+    assert!(remedies(&both).contains("ip link set dev bond0 mtu 9000"));
+    let apart = one(bond("9000", "9000").says(29));
+    assert_eq!(apart.id, "nic-mtu/bond0/eth0");
+    assert!(remedies(&apart).contains("ip link set dev bond0 mtu 1500") && !remedies(&apart).contains("mtu 9000"));
+    let bridged = one(layers("1500", &[("bond0", "bond", "1500"), ("vmbr0", "bridge", "1500")]).says(29));
+    assert!(
+        remedies(&bridged).contains("nics.mtu-bridge-help") && !remedies(&bridged).contains("ip link"),
+        "{bridged:?}"
+    );
+}
+
+#[test]
+fn whatever_lies_on_whatever_the_commands_for_sizes_all_lead_to_one() {
+    let stacks: [&[(&str, &str)]; 5] = [
+        &[("bond0", "bond"), ("vmbr0", "bridge")],
+        &[("bond0", "bond"), ("bond0.7", "vlan"), ("vmbr0", "bridge")],
+        &[("vmbr0", "bridge"), ("vmbr0.7", "vlan")],
+        &[("bond0", "bond"), ("vmbr0", "bridge"), ("vmbr0.7", "vlan")],
+        &[("eth0.7", "vlan"), ("vmbr0", "bridge")],
+    ];
+    for stack in stacks {
+        let above: Vec<_> = stack.iter().map(|(name, kind)| (*name, *kind, "1500")).collect();
+        let first = stack[0].0;
+        let mut tree = layers("1500", &above).net(&Net { addresses: Seen::Is(Vec::new()), ..Net::default() });
+        if stack[0].1 != "vlan" {
+            tree = tree
+                .pci("0000:80:03.0", 0x020000, 1)
+                .nic("eth1", "0000:80:03.0", 25_000)
+                .file(&format!("/sys/class/net/{first}/lower_eth1"), "")
+                .file(&format!("/sys/class/net/eth1/upper_{first}"), "")
+                .link("/sys/class/net/eth1/master", &format!("/sys/class/net/{first}"));
+        }
+        // The card that is in no stack of a VLAN is there with its size alone.
+        let names: Vec<&str> = ["eth0", "eth1"].into_iter().chain(stack.iter().map(|(name, _)| *name)).collect();
+        for choice in 0..1 << names.len() {
+            tree = (0..).zip(&names).fold(tree, |tree, (bit, name)| {
+                tree.file(&format!("/sys/class/net/{name}/mtu"), if choice >> bit & 1 == 1 { "9000" } else { "1500" })
+            });
+            assert_one_size(&tree, &format!("{stack:?} {choice:b}"));
+        }
+    }
+}
+
+fn assert_one_size(tree: &Tree, what: &str) {
+    let Verdict::Found(found) = tree.says(29) else { return };
+    let said = found.iter().flat_map(|finding| &finding.remedies).filter_map(|remedy| match remedy {
+        Remedy::Explain { command, .. } => command.clone(),
+        Remedy::Apply { .. } => None,
+    });
+    let sizes: BTreeSet<String> = said
+        .flat_map(|command| command.split(" && ").map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|command| command.rsplit_once(' ').map(|(_, size)| size.to_owned()))
+        .collect();
+    assert!(sizes.len() <= 1, "{what}: {found:#?}");
+}
+
+#[test]
+fn no_more_is_promised_than_the_slot_of_the_card_carries() {
+    let narrow = |lanes| {
+        let tree = host().pci_link("0000:80:02.0", (8.0, lanes), (8.0, 16));
+        tree.pci_link("0000:82:00.0", (8.0, lanes), (8.0, 8))
+    };
+    // A link that at its best is slower than the line is none.
+    let made_up = host().pci_link("0000:80:02.0", (2.5, 1), (2.5, 1)).pci_link("0000:82:00.0", (2.5, 1), (2.5, 1));
+    assert_eq!(one(made_up.says(29)).id, "nic-mtu/eth0");
+    assert_eq!(one(narrow(1).virtual_machine().says(29)).id, "nic-mtu/eth0", "nor is one of a virtual machine");
+    // Two lanes of generation 3 carry 1.9 GB/s, and the line at 1500 bytes 2.9.
+    assert_eq!(narrow(2).says(29), Verdict::NotHere);
+    assert_eq!(one(narrow(8).says(29)).id, "nic-mtu/eth0");
+    let all = [10_000, 25_000];
+    let slow = |lanes| narrow(lanes).file("/sys/class/net/eth0/speed", "10000").net(&modes(&all, &all, &all)).says(28);
+    assert_eq!(slow(1), Verdict::NotHere);
+    let could_be = |verdict| one(verdict).number.map_or(0.0, |number| number.could_be);
+    assert!((1.8e9..1.97e9).contains(&could_be(slow(2))));
+    assert_eq!(could_be(slow(8)), 3.125e9);
+    assert_eq!(narrow(1).net(&with(queues(1, 63))).says(26), Verdict::NotHere);
+    assert!((1.8e9..1.97e9).contains(&could_be(narrow(2).net(&with(queues(1, 63))).says(26))));
 }
 
 #[test]

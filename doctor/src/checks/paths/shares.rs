@@ -49,12 +49,11 @@ fn mounts(host: &Host, gathered: &mut Gathered, kinds: &[&str]) -> Vec<Mount> {
 /// The RDMA port that is ready at the card by which an address is reached.
 fn ready_port(host: &Host, peer: IpAddr) -> Option<(String, &String)> {
     host.net.towards(peer).into_iter().find_map(|interface| {
-        let cards: BTreeSet<&str> =
-            grounds(host, &interface).iter().filter_map(|card| host.topology.nics.get(card)?.pci.as_deref()).collect();
-        let is_there = |(_, port): &(&String, &RdmaPort)| {
-            port.state == "ACTIVE" && port.pci.as_deref().is_some_and(|pci| cards.contains(pci))
-        };
-        let (port, _) = host.topology.rdma.iter().find(is_there)?;
+        let ports = grounds(host, &interface).into_iter().find_map(|card| {
+            let ready = |(_, port): &(&String, &RdmaPort)| port.state == "ACTIVE";
+            host.topology.rdma_of(host.topology.nics.get(&card)?).find(ready)
+        });
+        let (port, _) = ports?;
         Some((interface, port))
     })
 }
@@ -219,13 +218,25 @@ pub(super) fn nfs(host: &Host) -> Verdict {
             severity: Severity::Warning,
             confidence: Confidence::Likely,
             text: words("paths.nfs-one"),
-            evidence: vec![shown, Evidence::new(format!("/sys/class/net/{nic}/speed"), bits / 1_000_000)],
+            evidence: vec![shown, speed_shown(host, nic, bits)],
             number: None,
             remedies: vec![Remedy::Explain { what: Sentence::new("paths.nfs-help"), command: None }],
         });
     }
     served(host, &mut gathered);
     gathered.verdict()
+}
+
+/// What shows an interface's speed: of IP over InfiniBand the rate of its port, because its own file has the signalling rate.
+fn speed_shown(host: &Host, name: &str, bits: u64) -> Evidence {
+    let nic = host.topology.nics.get(name).filter(|nic| nic.infiniband);
+    match nic.and_then(|nic| host.topology.rdma_of(nic).next()) {
+        Some((port, RdmaPort { rate, .. })) => {
+            let (device, number) = port.split_once('/').unwrap_or((port, "1"));
+            Evidence::new(format!("/sys/class/infiniband/{device}/ports/{number}/rate"), rate)
+        }
+        None => Evidence::new(format!("/sys/class/net/{name}/speed"), bits / 1_000_000),
+    }
 }
 
 /// Connections of a mount: each has a line of its own; where those are not shown, the option tells.

@@ -176,6 +176,121 @@ fn a_switch_without_lacp_and_members_left_out_are_told_and_hidden_files_are_said
     assert!(matches!(no_slaves.hidden("/sys/class/net/bond0/bonding/slaves").says(33), Verdict::NotSeen { .. }));
 }
 
+/// What two members sent and received in 60 s, in bytes a second each.
+fn moved(tree: Tree, sent: [u64; 2], received: [u64; 2]) -> Tree {
+    let line =
+        |nth: usize, times: u64| format!("eth{nth}: {} 1 0 0 0 0 0 0 {} 1", received[nth] * times, sent[nth] * times);
+    let table = |times| format!("{}\n{}\n", line(0, times), line(1, times));
+    tree.earlier("/proc/net/dev", &table(0)).file("/proc/net/dev", &table(60))
+}
+
+#[test]
+fn a_member_that_carries_nearly_all_of_a_bond_is_told_with_what_each_of_them_did() {
+    let even = [150_000_000; 2];
+    let lacp = |hash| bond("802.3ad 4", hash, &["aa:bb", "cc:dd"]);
+    let finding = one(moved(lacp("layer2+3 2"), [290_000_000, 3_000_000], even).says(33));
+    assert_eq!((finding.id.as_str(), finding.severity), ("bond/bond0/share-sent", Severity::Warning));
+    assert_eq!((put(&finding, "member"), put(&finding, "share")), ("eth0".to_owned(), "99 %".to_owned()));
+    assert_eq!(finding.evidence[1].value, "eth1: sent +180000000 bytes in 60 s");
+    assert!(format!("{:?}", finding.remedies).contains("layer3+4"));
+    // With ports in the choice only more connections help, and below the line it costs nothing yet.
+    let few = one(moved(lacp("layer3+4 1"), [100_000_000, 0], even).says(33));
+    assert_eq!((few.severity, few.confidence), (Severity::Note, Confidence::Likely));
+    assert!(format!("{:?}", few.remedies).contains("paths.bond-flows-help"));
+    let switch = one(moved(bond("balance-xor 2", "layer3+4 1", &[]), even, [0, 290_000_000]).says(33));
+    assert_eq!((switch.id.as_str(), put(&switch, "member")), ("bond/bond0/share-received", "eth1".to_owned()));
+    assert_eq!(crate::words::say(crate::words::Language::En, &switch.text).matches('{').count(), 0);
+    for fine in [
+        moved(lacp("layer2+3 2"), even, even),
+        moved(lacp("layer2+3 2"), [9_000_000, 0], [9_000_000, 0]),
+        moved(lacp("layer2+3 2"), [60_000_000, 0], [60_000_000, 0]),
+        moved(bond("balance-rr 0", "layer2 0", &[]), [290_000_000, 0], even),
+        moved(lacp("layer2+3 2"), [290_000_000, 3_000_000], even).file("/proc/net/dev", "eth0: 1\n"),
+        lacp("layer2+3 2"),
+    ] {
+        assert_eq!(key(fine.says(33)), "paths.bond-fine");
+    }
+    let backup = moved(bond("active-backup 1", "layer2 0", &[]), [290_000_000, 0], even);
+    assert_eq!(key(backup.says(33)), "paths.bond-one");
+    assert_eq!(one(moved(lacp("layer2+3 2"), [290_000_000, 0], even).virtual_machine().says(33)).check, 33);
+}
+
+#[test]
+fn a_bond_with_vlans_is_one_path_whatever_would_use_several() {
+    let addresses = vec![address("bond0", "192.168.0.64"), address("bond0.7", "192.168.7.64")];
+    let net = || Net { addresses: Seen::Is(addresses.clone()), ..same() };
+    let layered = |tree: Tree, mode: &str| {
+        tree.nic("bond0", "", 5_000)
+            .file("/sys/class/net/bond0/bonding/mode", mode)
+            .file("/sys/class/net/bond0/lower_eth0", "")
+            .file("/sys/class/net/bond0/lower_eth1", "")
+            .nic("bond0.7", "", 5_000)
+            .file("/sys/class/net/bond0.7/uevent", "DEVTYPE=vlan")
+            .file("/sys/class/net/bond0.7/lower_bond0", "")
+    };
+    for mode in ["active-backup 1", "802.3ad 4"] {
+        assert_eq!(layered(smb(SMB, &apart()), mode).net(&net()).says(35), Verdict::NotHere, "{mode}");
+        let mptcp = layered(mptcp(3, 0, &[]), mode);
+        let set = Mptcp { endpoints: Vec::new(), subflows_max: 2, accepted_max: 0 };
+        assert_eq!(mptcp.net(&Net { mptcp: Seen::Is(set), ..net() }).says(36), Verdict::NotHere, "{mode}");
+    }
+}
+
+#[test]
+fn nfs_by_ip_over_infiniband_is_shown_with_the_rate_of_its_port() {
+    let tree = fast(NFS).file("/sys/class/net/eth0/type", "32").file("/sys/class/net/eth0/speed", "40000").rdma(
+        "mlx4_0",
+        1,
+        "0000:00:02.0",
+        "40 Gb/sec (4X QDR)",
+        "4: ACTIVE",
+        "InfiniBand",
+    );
+    let finding = one(tree.says(37));
+    assert_eq!(put(&finding, "speed"), "32 Gb/s");
+    let shown = &finding.evidence[1];
+    assert_eq!(
+        (shown.source.as_str(), shown.value.as_str()),
+        ("/sys/class/infiniband/mlx4_0/ports/1/rate", "40 Gb/sec (4X QDR)")
+    );
+}
+
+#[test]
+fn one_connection_over_a_bond_needs_the_window_of_one_member() {
+    // 2.5 of the bond's 5 Gbit/s over 4 ms are 1.25 MB under way, of which twice fits into 4 MB; 5 Gbit/s over 8 ms would not.
+    let net = |milliseconds: u32| Net {
+        addresses: Seen::Is(vec![address("bond0", "192.168.0.64")]),
+        routes: Seen::Is(vec![route("192.168.0.0", 24, &["bond0"], 100)]),
+        ..bulk(milliseconds * 1000, 2 << 30, 0)
+    };
+    let of = |milliseconds| {
+        let tree = buffers(bond("802.3ad 4", "layer3+4 1", &[])).net(&net(milliseconds));
+        tree.file("/sys/class/net/bond0/lower_eth0", "").file("/sys/class/net/bond0/lower_eth1", "").says(38)
+    };
+    assert_eq!(key(of(6)), "paths.window-fine");
+    assert_eq!(put(&one(of(20)), "speed"), "2.5 Gb/s");
+}
+
+#[test]
+fn two_paths_of_one_card_promise_no_more_than_its_slot() {
+    let tree = |lanes| {
+        Tree::new()
+            .node(0, "0-7", 4)
+            .pci("0000:00:02.0", 0x060400, 0)
+            .pci("0000:00:02.0/0000:01:00.0", 0x020000, 0)
+            .pci("0000:00:02.0/0000:01:00.1", 0x020000, 0)
+            .pci_link("0000:01:00.0", (2.5, lanes), (2.5, 4))
+            .pci_link("0000:01:00.1", (2.5, lanes), (2.5, 4))
+            .nic("eth0", "0000:01:00.0", 2_500)
+            .nic("eth1", "0000:01:00.1", 2_500)
+            .net(&same())
+    };
+    let could_be = |lanes| one(tree(lanes).says(34)).number.map(|number| number.could_be);
+    assert_eq!(could_be(4), Some(625e6));
+    assert!(could_be(2).is_some_and(|bytes| (470e6..490e6).contains(&bytes)), "{:?}", could_be(2));
+    assert_eq!(could_be(1), None, "less than one line");
+}
+
 fn mptcp(connections: u64, joins: u64, endpoints: &[&str]) -> Tree {
     let text =
         format!("TcpExt: A\nTcpExt: 1\nMPTcpExt: MPCapableSYNACKRX MPJoinSynAckRx\nMPTcpExt: {connections} {joins}");
@@ -252,9 +367,19 @@ fn a_window_smaller_than_what_is_under_way_is_told_with_the_size_that_is_needed(
 #[test]
 fn windows_that_hold_the_line_or_connections_that_move_little_are_fine() {
     assert_eq!(key(buffers(host()).net(&bulk(200, 2 << 30, 0)).says(38)), "paths.window-fine");
-    assert_eq!(key(buffers(host()).net(&bulk(20_000, 1 << 20, 99)).says(38)), "paths.window-fine");
+    let said = |verdict| match verdict {
+        Verdict::Fine(why) => crate::words::say(crate::words::Language::En, &why),
+        other => panic!("{other:?}"),
+    };
+    let measured = said(buffers(host()).net(&bulk(200, 2 << 30, 0)).says(38));
+    assert!(measured.contains("0.2 ms, to 192.168.0.9"), "{measured}");
+    // What moves little was not judged by its round trip, and that is said.
+    let unmeasured = said(buffers(host()).net(&bulk(20_000, 1 << 20, 99)).says(38));
+    assert!(unmeasured.contains("not judged"), "{unmeasured}");
     let to_itself = Net { addresses: Seen::Is(vec![address("eth0", "192.168.0.9")]), ..bulk(20_000, 2 << 30, 0) };
-    assert_eq!(key(buffers(host()).net(&to_itself).says(38)), "paths.window-fine");
+    assert_eq!(key(buffers(host()).net(&to_itself).says(38)), "paths.window-unmeasured");
+    let broken = buffers(host()).file("/sys/class/net/eth0/speed", "4000000000").net(&bulk(u32::MAX - 1, 2 << 30, 0));
+    assert_eq!(one(broken.says(38)).check, 38, "no number is too large");
     assert_eq!(host().says(38), Verdict::NotHere);
     assert!(is_hidden(buffers(host()).net(&Net { connections: no_right(), ..same() }).says(38)));
 }
@@ -360,6 +485,18 @@ fn rdma_that_is_ready_at_the_card_that_carries_nfs_by_tcp_is_told() {
         .file("/sys/class/nvme/nvme3/transport", "tcp")
         .file("/sys/class/nvme/nvme3/address", "traddr=192.168.0.9,trsvcid=4420");
     assert_eq!(one(rdma(nvme, "0000:00:02.0", "4: ACTIVE").says(32)).id, "rdma-idle/nvme3");
+}
+
+#[test]
+fn rdma_at_another_port_of_the_same_function_carries_nothing_for_this_interface() {
+    let ports = |first: &str, second: &str| {
+        fast(NFS)
+            .file("/sys/class/net/eth0/dev_port", "0")
+            .rdma("mlx4_0", 1, "0000:00:02.0", "40 Gb/sec (4X QDR)", first, "Ethernet")
+            .rdma("mlx4_0", 2, "0000:00:02.0", "40 Gb/sec (4X QDR)", second, "Ethernet")
+    };
+    assert_eq!(ports("1: DOWN", "4: ACTIVE").says(32), Verdict::NotHere);
+    assert_eq!(put(&one(ports("4: ACTIVE", "1: DOWN").says(32)), "port"), "mlx4_0/1");
 }
 
 const SMB: &str = "//nas/s /mnt cifs rw,vers=3.1.1,addr=192.168.0.9 0 0";
