@@ -1,5 +1,6 @@
 //! What the kernel counts, at one moment: files that only grow. Two of them show what grows.
 
+use crate::checks::limits;
 use forebay_host::net;
 use forebay_host::system::{RECORDED, System};
 use std::collections::BTreeMap;
@@ -11,6 +12,9 @@ const FILES: &[&str] = &[
     "/proc/softirqs",
     "/proc/stat",
     "/proc/diskstats",
+    "/proc/vmstat",
+    "/proc/spl/kstat/zfs/arcstats",
+    "/proc/spl/kstat/zfs/zil",
     "/proc/net/dev",
     "/proc/net/netstat",
     "/proc/net/snmp",
@@ -36,7 +40,7 @@ pub struct Counters(pub BTreeMap<String, String>);
 impl Counters {
     /// What they hold now, or held when the host was recorded.
     pub fn of(system: &System) -> Counters {
-        let paths = FILES.iter().flat_map(|pattern| matching(system, pattern));
+        let paths = FILES.iter().flat_map(|pattern| matching(system, pattern)).chain(limits::counted(system));
         let mut texts: BTreeMap<_, _> =
             paths.filter_map(|path| Some((path.clone(), system.text(&path).known()?))).collect();
         if system.is_live() {
@@ -50,7 +54,8 @@ impl Counters {
         let seconds: f64 = system.number(&format!("{RECORDED}/earlier/seconds")).known()?;
         let below = format!("{RECORDED}/earlier");
         let of = |pattern: &&str| matching(system, &format!("{below}{pattern}"));
-        let texts = FILES.iter().flat_map(of).filter_map(|path| {
+        let groups = limits::counted(system).into_iter().map(|path| format!("{below}{path}"));
+        let texts = FILES.iter().flat_map(of).chain(groups).filter_map(|path| {
             let text = system.text(&path).known()?;
             Some((path[below.len()..].to_owned(), text))
         });

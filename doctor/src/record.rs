@@ -63,6 +63,60 @@ mod tests {
             .module(MemoryModule { slot: "DIMM_A1".to_owned(), bytes: 4 << 30, ..MemoryModule::default() })
     }
 
+    /// The same with what waits, limits of a server, mounts, ZFS, paths, and a virtual machine.
+    fn busy_host() -> Tree {
+        let group = "/sys/fs/cgroup/system.slice/smbd.service";
+        let arc = |hits| format!("size 4 9\nc_max 4 99\nhits 4 {hits}\nmisses 4 0\n");
+        let swaps = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2 partition 9 9 -2\n";
+        host()
+            .file("/proc/pressure/memory", "full avg10=9.00 avg60=9.00 avg300=0.00 total=1\n")
+            .file("/proc/swaps", swaps)
+            .file("/proc/vmstat", "pswpin 9000\npswpout 0\n")
+            .earlier("/proc/vmstat", "pswpin 0\npswpout 0\n")
+            .file("/proc/7/comm", "smbd")
+            .bytes("/proc/7/cmdline", b"smbd\0-F\0")
+            .file("/proc/7/status", "VmSwap: 90000 kB\n")
+            .file("/proc/7/cgroup", "0::/system.slice/smbd.service\n")
+            .file("/sys/fs/cgroup/cgroup.controllers", "cpu")
+            .file(&format!("{group}/cpu.max"), "1000 100000")
+            .file(&format!("{group}/cpu.stat"), "nr_periods 9\nnr_throttled 9\n")
+            .earlier(&format!("{group}/cpu.stat"), "nr_periods 1\nnr_throttled 1\n")
+            .file("/proc/self/mountinfo", "22 1 8:1 / /srv rw - ext4 /dev/sda1 rw,sync\n")
+            .file(
+                &format!("{RECORDED}/room.json"),
+                r#"{"is":{"/srv":{"is":{"used_bytes":99000000000,"free_bytes":1,"files":0,"free_files":0}}}}"#,
+            )
+            .file("/proc/fs/nfsd/exports", "/srv\t*(rw,async)\n")
+            .file("/proc/meminfo", "MemTotal: 99 kB\nMemAvailable: 9 kB\n")
+            .file("/proc/spl/kstat/zfs/arcstats", &arc(9000))
+            .earlier("/proc/spl/kstat/zfs/arcstats", &arc(0))
+            .file("/proc/spl/kstat/zfs/tank/state", "DEGRADED\n")
+            .file("/sys/block/dm-1/dm/uuid", "mpath-1")
+            .file("/sys/block/dm-1/slaves/sdx/x", "")
+            .file("/sys/block/sdx/device/state", "offline")
+            .file("/sys/class/iscsi_session/session1/state", "FAILED")
+            .file(
+                &format!("{RECORDED}/guests.json"),
+                r#"[{"pid":9,"disks":[{"id":"d","cache":{"direct":true,"through":true,"no_flush":false},"aio":null,"iothread":true}]}]"#,
+            )
+    }
+
+    #[test]
+    fn what_newer_checks_read_is_in_a_record_as_well() {
+        let tree = busy_host();
+        let (_folder, system) = unpacked(&recorded(&tree));
+        let verdicts = |system: System| -> Vec<(u8, Verdict)> {
+            let of_system = |number: &u8| (56..=69).contains(number);
+            let all = Host::look(system).examine().into_iter().map(|(check, said)| (check.number, said));
+            all.filter(|(number, _)| of_system(number)).collect()
+        };
+        let (now, before) = (verdicts(system), verdicts(tree.system()));
+        let found = before.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Found(_)));
+        let found: Vec<u8> = found.map(|(number, _)| *number).collect();
+        assert_eq!(found, [56, 57, 58, 59, 61, 62, 65, 66, 67, 68]);
+        assert_eq!(now, before);
+    }
+
     #[test]
     fn a_recorded_host_has_the_same_parts_and_the_same_findings() {
         let tree = host();
@@ -107,7 +161,7 @@ mod tests {
     #[test]
     fn a_record_of_this_host_says_what_this_host_says() {
         // What grows, and what memory is free at the moment, differs from look to look.
-        const MOMENT: [u8; 10] = [9, 13, 14, 18, 19, 20, 24, 25, 27, 43];
+        const MOMENT: [u8; 14] = [9, 13, 14, 18, 19, 20, 24, 25, 27, 43, 56, 57, 58, 63];
         let (system, recorder) = System::live().recording();
         let host = Host::look(system);
         let ids = |verdicts: Vec<(&'static checks::Check, Verdict)>| -> Vec<String> {

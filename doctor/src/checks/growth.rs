@@ -37,6 +37,23 @@ fn both<'a>(host: &'a Host, path: &str) -> Option<(&'a str, &'a str, f64)> {
     (seconds > 0.0).then_some((before, now, seconds))
 }
 
+/// Numbers in lines of a name, perhaps more words, and a number, as in `/proc/vmstat` and the kernel's statistics of ZFS.
+pub fn rows(text: &str) -> BTreeMap<&str, u64> {
+    let row = |line: &'_ str| -> Option<(usize, u64)> {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.len(), words.next_back()?.parse().ok()?))
+    };
+    text.lines().filter_map(|line| row(line).map(|(length, number)| (&line.trim_start()[..length], number))).collect()
+}
+
+/// What such numbers grew by between the looks, and the seconds.
+pub fn grown(host: &Host, path: &str) -> Option<(BTreeMap<String, u64>, f64)> {
+    let (before, now, seconds) = both(host, path)?;
+    let before = rows(before);
+    let grew = |(name, now): (&str, u64)| Some((name.to_owned(), now.saturating_sub(*before.get(name)?)));
+    Some((rows(now).into_iter().filter_map(grew).collect(), seconds))
+}
+
 /// How often interrupts came between the looks, and the seconds.
 pub fn interrupts(host: &Host) -> Option<(Interrupts, f64)> {
     let (before, now, seconds) = both(host, "/proc/interrupts")?;

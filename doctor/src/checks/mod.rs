@@ -9,17 +9,24 @@ mod drift;
 #[cfg(test)]
 mod expect;
 pub(super) mod growth;
+mod guests;
+pub mod limits;
 pub mod links;
 pub mod management;
 pub mod memory;
+mod mounts;
 pub(super) mod nics;
 mod numa;
 mod paths;
 pub mod pcie;
 mod placement;
 mod platform;
+mod pressure;
 mod processes;
+mod san;
 mod storage;
+mod tiers;
+mod zfs;
 
 use super::Host;
 use super::findings::Verdict;
@@ -47,6 +54,12 @@ pub fn all() -> Vec<&'static Check> {
         paths::CHECKS,
         storage::CHECKS,
         disks::CHECKS,
+        pressure::CHECKS,
+        mounts::CHECKS,
+        zfs::CHECKS,
+        san::CHECKS,
+        guests::CHECKS,
+        tiers::CHECKS,
     ];
     let mut all: Vec<&Check> = groups.into_iter().flatten().collect();
     all.sort_by_key(|check| check.number);

@@ -6,17 +6,21 @@ mod cpu;
 mod frame;
 mod matrix;
 mod memory;
+mod mounts;
 mod nics;
 mod numa;
 mod paths;
 mod pcie;
 mod peer;
+mod pressure;
+mod san;
 mod storage;
+mod zfs;
 
 pub use forebay_api::sentence::{Language, Row, Sentence, columns};
 
 /// The rows of all parts of the doctor.
-const TABLES: [&[Row]; 12] = [
+const TABLES: [&[Row]; 16] = [
     frame::ROWS,
     pcie::ROWS,
     numa::ROWS,
@@ -25,6 +29,10 @@ const TABLES: [&[Row]; 12] = [
     nics::ROWS,
     paths::ROWS,
     storage::ROWS,
+    pressure::ROWS,
+    mounts::ROWS,
+    zfs::ROWS,
+    san::ROWS,
     chain::ROWS,
     matrix::ROWS,
     act::ROWS,

@@ -21,7 +21,7 @@ const SAS_LANE: f64 = 1.1e9;
 /// Disks that are shown as the evidence of what a controller wants; a shelf has 60.
 const SHOWN: usize = 4;
 /// Drivers of controllers whose "disk" is an array of any size.
-const ARRAYS: &[&str] =
+pub const ARRAYS: &[&str] =
     &["megaraid_sas", "megaraid", "hpsa", "smartpqi", "aacraid", "arcmsr", "cciss", "3w-9xxx", "3w-sas", "mpi3mr"];
 
 /// What a controller's disks want together.
