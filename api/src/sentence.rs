@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
-    /// English.
+    /// English, where no other language is asked for.
     #[default]
     En,
-    /// Japanese.
+    /// Japanese, in its polite form.
     Ja,
-    /// Korean.
+    /// Korean, in its formal polite form.
     Ko,
 }
 

@@ -362,7 +362,7 @@ const ROWS: &[Row] = &[
 /// Something that is told: in English, and where it is a sentence of the table, in any language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// In English.
+    /// The text in English, as it is logged and kept.
     pub text: String,
     /// What is said in other languages as well. None: a text that somebody else has made, such as the kernel's error.
     pub sentence: Option<Sentence>,

@@ -10,10 +10,10 @@ mod record;
 mod watch;
 
 use anyhow::{Context, Result};
-use forebay_doctor::Host;
 use forebay_doctor::findings::Sentence;
 use forebay_doctor::report::Report;
 use forebay_doctor::words::{Language, say};
+use forebay_doctor::{Host, sysroot};
 use forebay_host::system::System;
 use std::path::PathBuf;
 
@@ -28,6 +28,9 @@ pub struct DoctorArgs {
     /// Print what is said as JSON
     #[arg(long, global = true)]
     json: bool,
+    /// Say also what was ruled out and why, of each check what it could not see, and of the baseline each setting by itself
+    #[arg(short, long, global = true)]
+    verbose: bool,
     #[command(flatten)]
     act: act::ActArgs,
     #[command(flatten)]
@@ -67,6 +70,7 @@ struct Asked {
     system: System,
     language: Language,
     json: bool,
+    verbose: bool,
 }
 
 impl Asked {
@@ -89,7 +93,12 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     if let Some(done) = args.peer.run(language, args.json)? {
         return Ok(done);
     }
-    let asked = Asked { system, language, json: args.json };
+    // irqbalance asks at its start, when the tree of a test may not be there yet, and takes no error for an answer.
+    let is_policy = matches!(args.command, Some(DoctorCommand::IrqPolicy { .. }));
+    if let Some(root) = args.sysroot.as_deref().filter(|_| !system.is_live() && !is_policy) {
+        sysroot::check(&system, root)?;
+    }
+    let asked = Asked { system, language, json: args.json, verbose: args.verbose };
     match &args.command {
         Some(DoctorCommand::Matrix(args)) => return args.run(&asked),
         Some(DoctorCommand::Path(args)) => return args.run(&asked),
@@ -107,7 +116,7 @@ pub fn run(args: &DoctorArgs) -> Result<bool> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        fold::print(&report.text(language));
+        fold::print(&report.text(language, args.verbose));
     }
     Ok(true)
 }

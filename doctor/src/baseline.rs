@@ -6,6 +6,7 @@
 
 use super::counters::matching;
 use super::findings::Sentence;
+use super::words::{Language, say};
 use super::{Host, interfaces};
 use anyhow::{Context, Result, bail};
 use forebay_api::calendar;
@@ -133,15 +134,92 @@ pub struct Difference {
 impl Difference {
     /// The sentence that tells it, with `-` for what is not there.
     pub fn says(&self) -> Sentence {
-        let missing = "-".to_owned();
         let sentence = Sentence::new(match self.how {
             How::Worse => "baseline.worse",
             How::Other => "baseline.other",
             How::Better => "baseline.better",
         });
-        let (was, now) = (self.was.as_ref().unwrap_or(&missing), self.now.as_ref().unwrap_or(&missing));
-        sentence.with("what", &self.what).with("was", was).with("now", now)
+        sentence.with("what", &self.what).with("was", shown(&self.was)).with("now", shown(&self.now))
     }
+}
+
+/// Settings of one device that a line names; JSON, and `--verbose`, have all of them.
+const NAMED_OF_DEVICE: usize = 8;
+
+/// The device, driver or the like that a thing belongs to, and its name there: `interface eth0: mtu` is `mtu` of `interface eth0`. None:
+/// it stands for itself.
+fn part_of(name: &str) -> Option<(String, String)> {
+    let (kind, rest) = name.split_once(' ')?;
+    let (of, thing) = match kind {
+        "interface" | "disk" => match rest.split_once(": ") {
+            Some((device, setting)) => (format!("{kind} {device}"), setting.to_owned()),
+            None => (name.to_owned(), String::new()),
+        },
+        "driver" => rest.split_once(' ').map(|(driver, file)| (format!("driver {driver}"), file.to_owned()))?,
+        "lanes" | "speed" | "node" => (format!("device {}", rest.strip_prefix("of ")?), kind.to_owned()),
+        "interrupt" => {
+            let (device, interrupt) = rest.split_once(' ')?;
+            (format!("device {device}"), format!("interrupt {interrupt}"))
+        }
+        _ => return None,
+    };
+    Some((of, thing))
+}
+
+/// The differences as lines, one for each device: what has become worse of it, then what is only another, then what is better. The
+/// worse devices come first.
+pub fn lines(differences: &[Difference], language: Language) -> Vec<String> {
+    let mut devices: Vec<(String, Vec<(String, &Difference)>)> = Vec::new();
+    let mut at: BTreeMap<String, usize> = BTreeMap::new();
+    for difference in differences {
+        let (of, thing) = part_of(&difference.what).unwrap_or_else(|| (difference.what.clone(), String::new()));
+        let nth = *at.entry(of.clone()).or_insert(devices.len());
+        if nth == devices.len() {
+            devices.push((of, Vec::new()));
+        }
+        devices[nth].1.push((thing, difference));
+    }
+    devices.iter().map(|(device, things)| line(device, things, language)).collect()
+}
+
+/// What differs of one device, in the order in which it came: the worse first.
+fn line(device: &str, things: &[(String, &Difference)], language: Language) -> String {
+    if let [(_, only)] = things {
+        return say(language, &only.says());
+    }
+    let mut text = String::new();
+    let mut before = things.first().map_or(How::Other, |(_, difference)| difference.how);
+    let key = match before {
+        How::Worse => "baseline.worse-device",
+        How::Other => "baseline.other-device",
+        How::Better => "baseline.better-device",
+    };
+    for (thing, Difference { was, now, how, .. }) in things.iter().take(NAMED_OF_DEVICE) {
+        // Of what follows in another direction it is said which.
+        let turn = match how {
+            _ if *how == before => None,
+            How::Worse => Some("baseline.worse-word"),
+            How::Other => Some("baseline.other-word"),
+            How::Better => Some("baseline.better-word"),
+        };
+        before = *how;
+        if let Some(word) = turn {
+            text.push_str(&format!("; {}: ", say(language, &Sentence::new(word))));
+        } else if !text.is_empty() {
+            text.push_str(", ");
+        }
+        let name = if thing.is_empty() { String::new() } else { format!("{thing} ") };
+        text.push_str(&format!("{name}{} -> {}", shown(was), shown(now)));
+    }
+    if things.len() > NAMED_OF_DEVICE {
+        text.push_str(&format!(" (+{})", things.len() - NAMED_OF_DEVICE));
+    }
+    say(language, &Sentence::new(key).with("what", device).with("differs", text))
+}
+
+/// A value, or `-` for what is not there.
+fn shown(value: &Option<String>) -> &str {
+    value.as_deref().unwrap_or("-")
 }
 
 /// What there is of one thing: its name, the item, and which way is better.
@@ -545,6 +623,43 @@ mod tests {
             (ring.file.as_str(), ring.was.as_deref(), ring.now.as_deref()),
             ("ethtool -g eth0: rx", Some("8192"), Some("512"))
         );
+    }
+
+    #[test]
+    fn what_differs_of_one_device_is_one_line_with_the_worse_first() {
+        let baseline = Baseline::of(&look(&with_driver(tree(), tuned())));
+        let mut now = tuned();
+        now.channels = Seen::Is(Channels { combined: 4, combined_max: 32, ..Channels::default() });
+        now.coalescing =
+            Seen::Is(Coalescing { rx_usecs: 3, rx_frames: 32, adaptive_tx: true, ..Coalescing::default() });
+        let after = with_driver(tree(), now)
+            .file("/sys/class/net/eth0/mtu", "1400\n")
+            .file("/proc/irq/40/smp_affinity_list", "0-3\n")
+            .file("/proc/sys/vm/zone_reclaim_mode", "1\n")
+            .pci_link(CARD, (8.0, 4), (8.0, 8));
+        let said = |language| lines(&baseline.differences(&look(&after)), language);
+        let wanted = [
+            "worse   interface eth0: mtu 1500 -> 1400, queues rx 16 -> 4, queues tx 16 -> 4; changed: coalescing rx-usecs 8 -> 3",
+            "worse   device 0000:81:00.0: interrupt eth0-rx-0 2-3 -> 0-3, lanes 8 -> 4",
+            "worse   setting /proc/sys/vm/zone_reclaim_mode: 0 -> 1",
+        ];
+        assert_eq!(said(Language::En), wanted);
+        assert!(said(Language::Ko)[0].contains("; 변경: coalescing"), "{:?}", said(Language::Ko));
+    }
+
+    #[test]
+    fn a_line_of_many_settings_names_some_and_counts_the_rest() {
+        let difference = |nth: usize| Difference {
+            what: format!("interrupt {CARD} eth0-rx-{nth}"),
+            file: String::new(),
+            was: Some("1".to_owned()),
+            now: None,
+            how: How::Other,
+        };
+        let all: Vec<Difference> = (0..64).map(difference).collect();
+        let [said] = &lines(&all, Language::En)[..] else { panic!("one line for one device") };
+        assert!(said.starts_with("changed device 0000:81:00.0: interrupt eth0-rx-0 1 -> -, "), "{said}");
+        assert!(said.ends_with("eth0-rx-7 1 -> - (+56)"), "{said}");
     }
 
     fn differences_of(all: &[Difference]) -> Vec<(How, &str)> {

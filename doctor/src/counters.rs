@@ -1,6 +1,5 @@
 //! What the kernel counts, at one moment: files that only grow. Two of them show what grows.
 
-use crate::checks::limits;
 use forebay_host::net;
 use forebay_host::system::{RECORDED, System};
 use std::collections::BTreeMap;
@@ -38,9 +37,9 @@ const FILES: &[&str] = &[
 pub struct Counters(pub BTreeMap<String, String>);
 
 impl Counters {
-    /// What they hold now, or held when the host was recorded.
-    pub fn of(system: &System) -> Counters {
-        let paths = FILES.iter().flat_map(|pattern| matching(system, pattern)).chain(limits::counted(system));
+    /// What they hold now, or held when the host was recorded; and what these other files do.
+    pub fn of(system: &System, others: Vec<String>) -> Counters {
+        let paths = FILES.iter().flat_map(|pattern| matching(system, pattern)).chain(others);
         let mut texts: BTreeMap<_, _> =
             paths.filter_map(|path| Some((path.clone(), system.text(&path).known()?))).collect();
         if system.is_live() {
@@ -50,11 +49,11 @@ impl Counters {
     }
 
     /// A recorded tree's first look: the same files below a folder of their own, and how long before.
-    pub fn recorded_earlier(system: &System) -> Option<(Counters, Duration)> {
+    pub fn recorded_earlier(system: &System, others: Vec<String>) -> Option<(Counters, Duration)> {
         let seconds: f64 = system.number(&format!("{RECORDED}/earlier/seconds")).known()?;
         let below = format!("{RECORDED}/earlier");
         let of = |pattern: &&str| matching(system, &format!("{below}{pattern}"));
-        let groups = limits::counted(system).into_iter().map(|path| format!("{below}{path}"));
+        let groups = others.into_iter().map(|path| format!("{below}{path}"));
         let texts = FILES.iter().flat_map(of).chain(groups).filter_map(|path| {
             let text = system.text(&path).known()?;
             Some((path[below.len()..].to_owned(), text))

@@ -6,7 +6,10 @@ use forebay_host::topology::Nic;
 
 /// Interfaces of this network that carry: those of hardware.
 pub fn hardware(host: &Host) -> impl Iterator<Item = (&String, &Nic)> {
-    ours(host).filter(|(_, nic)| nic.kind == "physical" && nic.up && !nic.for_guest)
+    let is_one = |(_, nic): &(&String, &Nic)| nic.kind == "physical" && nic.up && !nic.for_guest;
+    // A dozen checks ask for them, and a file is read of each.
+    let names = host.hardware.get_or_init(|| ours(host).filter(is_one).map(|(name, _)| name.clone()).collect());
+    host.topology.nics.iter().filter(|(name, _)| names.contains(*name))
 }
 
 /// Interfaces that sysfs and the kernel's network agree on: in a container that shows another network's sysfs, a name may mean two.

@@ -16,23 +16,28 @@ pub mod findings;
 pub mod fixture;
 pub mod formulas;
 pub mod interfaces;
+#[cfg(test)]
+mod large_tests;
 pub mod matrix;
 pub mod parts;
 pub mod peer;
 pub mod record;
 pub mod report;
 pub mod show;
+pub mod sysroot;
 #[cfg(test)]
 mod trees;
 pub mod watch;
 pub mod words;
 
+use checks::limits::counted;
 use checks::management::Board;
 use counters::Counters;
 use findings::Verdict;
 use forebay_host::net::Net;
 use forebay_host::system::System;
 use forebay_host::topology::{self, Topology};
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 use watch::devices::{Between, Devices};
@@ -56,21 +61,25 @@ pub struct Host {
     pub devices: Devices,
     /// What the board's controller says, once it was asked: some take seconds.
     pub board: OnceLock<Board>,
+    /// Names of the interfaces of hardware, once they were asked for: see [`interfaces::hardware`].
+    pub hardware: OnceLock<BTreeSet<String>>,
 }
 
 impl Host {
     /// Looks at a host; the living one twice, so that growth is seen.
     pub fn look(system: System) -> Host {
         let (earlier, between) = if system.is_live() {
-            let before = Counters::of(&system);
+            let before = Counters::of(&system, counted(&system));
             let between = Between::wait(WATCHED);
             (Some((before, WATCHED)), between)
         } else {
-            (Counters::recorded_earlier(&system), Between::default())
+            (Counters::recorded_earlier(&system, counted(&system)), Between::default())
         };
-        let (topology, net, counters) = (topology::read(&system), Net::of(&system), Counters::of(&system));
+        let (topology, net, counters) =
+            (topology::read(&system), Net::of(&system), Counters::of(&system, counted(&system)));
         let devices = between.devices(&system, &topology);
-        Host { system, topology, net, counters, earlier, devices, board: OnceLock::new() }
+        let (board, hardware) = (OnceLock::new(), OnceLock::new());
+        Host { system, topology, net, counters, earlier, devices, board, hardware }
     }
 
     /// What every check says.

@@ -2,11 +2,12 @@
 
 use super::Host;
 use super::checks::{Check, management};
-use super::findings::{Evidence, Finding, Remedy, Sentence, Verdict};
+use super::findings::{Evidence, Finding, Remedy, Sentence, Severity, Verdict};
 use super::words::{Language, say};
 use forebay_api::paths;
 use forebay_api::status::Reading;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Files that are written for one remedy, of which the text names so many; a host of 64 cores has 64. JSON has all.
 const WRITES_SHOWN: usize = 4;
@@ -41,6 +42,9 @@ pub struct Report {
     pub fine: Vec<FineSaid>,
     /// What could not be looked at, and what would show it.
     pub hidden: Vec<Hidden>,
+    /// Checks of whose things this host has none.
+    #[serde(default)]
+    pub nothing_here: usize,
     /// Sensors of the board that read a number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sensors: Vec<Reading>,
@@ -120,7 +124,7 @@ impl Report {
                 Verdict::Fine(text) => {
                     report.fine.push(FineSaid { check, word: word.to_owned(), text, says: String::new() });
                 }
-                Verdict::NotHere => {}
+                Verdict::NotHere => report.nothing_here += 1,
                 Verdict::NotSeen { what, how } => {
                     let text = reader.can_do(how);
                     report.hidden.push(Hidden { check, word: word.to_owned(), what, text, how: String::new() });
@@ -143,62 +147,128 @@ impl Report {
         self
     }
 
-    /// The report as text for people.
-    pub fn text(&self, language: Language) -> String {
+    /// How many checks have looked: those that found something, and those that cleared what they looked at.
+    fn looked(&self) -> usize {
+        let found: BTreeSet<u8> = self.findings.iter().map(|said| said.finding.check).collect();
+        found.len() + self.fine.len()
+    }
+
+    /// The first line: how many findings of each severity there are, or that there are none and what that is worth; then how many
+    /// checks looked, had nothing to look at, and could not look.
+    fn headline(&self, language: Language) -> String {
+        let of = |severity| self.findings.iter().filter(|said| said.finding.severity == severity).count();
+        let counted = [
+            (Severity::Error, "doctor.error", "doctor.errors"),
+            (Severity::Warning, "doctor.warning", "doctor.warnings"),
+            (Severity::Note, "doctor.note", "doctor.notes"),
+        ];
+        let counted = counted.map(|(severity, one, several)| (of(severity), one, several));
+        let counted: Vec<String> = counted
+            .into_iter()
+            .filter(|&(count, ..)| count > 0)
+            .map(|(count, one, several)| plural(language, count, one, several))
+            .collect();
+        let looked = plural(language, self.looked(), "doctor.looked-one", "doctor.looked");
+        let key = match (counted.is_empty(), self.hidden.len(), self.looked()) {
+            (false, 0, _) => "doctor.head",
+            (false, ..) => "doctor.head-hidden",
+            (true, 0, 0) => "doctor.none-here",
+            (true, 0, _) => "doctor.none-counted",
+            (true, 1, _) => "doctor.none-seen-one",
+            (true, ..) => "doctor.none-seen",
+        };
+        let joined = counted.join(if language == Language::Ja { "、" } else { ", " });
+        let head = Sentence::new(key).with("none", say(language, &Sentence::new("doctor.none"))).with("found", joined);
+        let head = head.with("looked", looked).with("nothing", self.nothing_here).with("hidden", self.hidden.len());
+        say(language, &head)
+    }
+
+    /// What could not be seen, a line each: of checks that one thing would let see, one line that names them.
+    fn unseen(&self, verbose: bool) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for Hidden { word, what, how, .. } in &self.hidden {
+            let alike: Vec<&str> =
+                self.hidden.iter().filter(|other| other.how == *how).map(|other| other.word.as_str()).collect();
+            let line = match verbose || alike.len() == 1 {
+                true => format!("{word}: {what} ({how})"),
+                false => format!("{how}: {}", alike.join(", ")),
+            };
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        lines
+    }
+
+    /// The report as text for people: a headline, the findings, how much was ruled out, and what could not be seen. `verbose`: also
+    /// why each was ruled out, and of each check what it could not see.
+    pub fn text(&self, language: Language, verbose: bool) -> String {
+        let between = if self.findings.is_empty() { "\n" } else { "\n\n" };
+        self.headline(language) + between + &self.without_headline(language, verbose)
+    }
+
+    /// The same without its first line, for a report that begins with a table.
+    pub fn without_headline(&self, language: Language, verbose: bool) -> String {
         let word = |key: &'static str| say(language, &Sentence::new(key));
         let mut text = String::new();
-        let mut line = |indent: usize, words: &str| {
-            text.extend([&" ".repeat(indent), words, "\n"]);
-        };
-        if self.findings.is_empty() {
-            line(0, &word("doctor.none"));
-        }
-        for Said { finding, says, help } in &self.findings {
-            let severity =
-                say(language, &Sentence { key: format!("severity.{}", lower(&finding.severity)), with: vec![] });
-            let confidence =
-                say(language, &Sentence { key: format!("confidence.{}", lower(&finding.confidence)), with: vec![] });
-            line(0, &format!("{severity}  {says}  [{}, {confidence}]", finding.id));
-            for Evidence { source, value } in &finding.evidence {
-                line(4, &format!("{}: {source}: {value}", word("doctor.evidence")));
-            }
-            for (remedy, says) in finding.remedies.iter().zip(help) {
-                line(4, &format!("{}: {says}", word("doctor.remedy")));
-                match remedy {
-                    Remedy::Apply { writes, .. } => {
-                        for write in writes.iter().take(WRITES_SHOWN) {
-                            line(8, &format!("echo {} > {}", write.value, write.path));
-                        }
-                        if writes.len() > WRITES_SHOWN {
-                            line(8, &format!("... (+{})", writes.len() - WRITES_SHOWN));
-                        }
-                    }
-                    Remedy::Explain { command, .. } => {
-                        if let Some(command) = command {
-                            line(8, command);
-                        }
-                    }
-                }
-            }
-        }
+        self.findings.iter().for_each(|said| said.write(&mut text, language));
         if !self.fine.is_empty() {
-            line(0, "");
-            line(0, &format!("{}:", word("doctor.fine")));
-            self.fine.iter().for_each(|fine| line(4, &fine.says));
+            let heading = match verbose {
+                true => format!("{}:", word("doctor.fine")),
+                false => plural(language, self.fine.len(), "doctor.fine-one", "doctor.fine-count"),
+            };
+            text.extend(["\n", &heading, "\n"]);
+            for fine in self.fine.iter().filter(|_| verbose) {
+                text.extend(["    ", &fine.says, "\n"]);
+            }
         }
         if !self.hidden.is_empty() {
-            line(0, "");
-            line(0, &format!("{}:", word("doctor.hidden")));
-            // Several checks may miss the same.
-            let mut told = std::collections::BTreeSet::new();
-            for Hidden { what, how, .. } in &self.hidden {
-                if told.insert((what, how)) {
-                    line(4, &format!("{what} ({how})"));
-                }
-            }
+            text.extend(["\n", &word("doctor.hidden"), ":\n"]);
+            self.unseen(verbose).iter().for_each(|line| text.extend(["    ", line, "\n"]));
         }
         text
     }
+}
+
+impl Said {
+    /// The finding as lines: what it says, what shows it, and what helps.
+    fn write(&self, text: &mut String, language: Language) {
+        let Said { finding, says, help } = self;
+        let word = |key: &'static str| say(language, &Sentence::new(key));
+        let named = |key: String| say(language, &Sentence { key, with: vec![] });
+        let mut line = |indent: usize, words: &str| {
+            text.extend([&" ".repeat(indent), words, "\n"]);
+        };
+        let severity = named(format!("severity.{}", lower(&finding.severity)));
+        let confidence = named(format!("confidence.{}", lower(&finding.confidence)));
+        line(0, &format!("{severity}  {says}  [{}, {confidence}]", finding.id));
+        for Evidence { source, value } in &finding.evidence {
+            line(4, &format!("{}: {source}: {value}", word("doctor.evidence")));
+        }
+        for (remedy, says) in finding.remedies.iter().zip(help) {
+            line(4, &format!("{}: {says}", word("doctor.remedy")));
+            match remedy {
+                Remedy::Apply { writes, .. } => {
+                    for write in writes.iter().take(WRITES_SHOWN) {
+                        line(8, &format!("echo {} > {}", write.value, write.path));
+                    }
+                    if writes.len() > WRITES_SHOWN {
+                        line(8, &format!("... (+{})", writes.len() - WRITES_SHOWN));
+                    }
+                }
+                Remedy::Explain { command, .. } => {
+                    if let Some(command) = command {
+                        line(8, command);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One of something, or several of it: two sentences with `count`.
+fn plural(language: Language, count: usize, one: &'static str, several: &'static str) -> String {
+    say(language, &Sentence::new(if count == 1 { one } else { several }).with("count", count))
 }
 
 fn lower(value: &impl Serialize) -> String {
@@ -208,7 +278,7 @@ fn lower(value: &impl Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::checks;
-    use super::super::findings::{Confidence, Severity};
+    use super::super::findings::Confidence;
     use super::super::fixture::Tree;
     use super::*;
 
@@ -235,8 +305,96 @@ mod tests {
     #[test]
     fn a_record_is_said_to_lack_what_it_has_not() {
         let tree = Tree::new().node(0, "0", 8).hidden("/proc/sys/vm/zone_reclaim_mode");
-        let text = Report::of(&Host::look(tree.system()), Language::En).text(Language::En);
+        let text = Report::of(&Host::look(tree.system()), Language::En).text(Language::En, false);
         assert!(text.contains("the record lacks it") && !text.contains("run it as root"), "{text}");
+    }
+
+    fn finding(check: u8, severity: Severity) -> Finding {
+        Finding {
+            id: format!("a/{check}"),
+            check,
+            severity,
+            confidence: Confidence::Likely,
+            text: Sentence::new("nics.half-duplex").with("nic", "eth0"),
+            evidence: vec![Evidence::new("/sys/x", 1)],
+            number: None,
+            remedies: vec![],
+        }
+    }
+
+    fn of(verdicts: Vec<Verdict>) -> Report {
+        Report::sorted(checks::all().into_iter().zip(verdicts).collect(), Reader::User, Language::En)
+    }
+
+    fn unseen(what: &str, how: &'static str) -> Verdict {
+        Verdict::NotSeen { what: what.to_owned(), how: Sentence::new(how) }
+    }
+
+    #[test]
+    fn the_headline_counts_what_was_found_and_who_looked() {
+        let fine = || Verdict::Fine(Sentence::new("doctor.remedy"));
+        let all = checks::all();
+        let found = |nth: usize, severity| Verdict::Found(vec![finding(all[nth].number, severity)]);
+        let two =
+            Verdict::Found(vec![finding(all[1].number, Severity::Warning), finding(all[1].number, Severity::Note)]);
+        for (verdicts, wanted) in [
+            (
+                vec![found(0, Severity::Error), two, fine(), Verdict::NotHere],
+                "1 error, 1 warning, 1 note; 3 checks looked, 1 had nothing to look at.",
+            ),
+            (
+                vec![found(0, Severity::Note), found(1, Severity::Note), unseen("/sys/x", "doctor.as-root")],
+                "2 notes; 2 checks looked, 0 had nothing to look at, 1 could not look.",
+            ),
+            (vec![fine()], "Nothing found that bounds this host. 1 check looked, 0 had nothing to look at."),
+            (
+                vec![fine(), unseen("/sys/x", "doctor.as-root")],
+                "Nothing found in what could be seen; 1 check could not look. 1 check looked, 0 had nothing to look at.",
+            ),
+            (
+                vec![unseen("/sys/x", "doctor.as-root"), unseen("/sys/y", "doctor.as-root"), Verdict::NotHere],
+                "Nothing found in what could be seen; 2 checks could not look. 0 checks looked, 1 had nothing to look at.",
+            ),
+            (vec![Verdict::NotHere], "No check has found anything to look at on this host."),
+        ] {
+            let report = of(verdicts);
+            assert_eq!(report.text(Language::En, false).lines().next(), Some(wanted));
+            for language in [Language::Ja, Language::Ko] {
+                let head = report.clone().spoken(language).headline(language);
+                assert!(!head.contains(['{', '}']), "{head}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_ruled_out_is_a_count_and_its_lines_are_asked_for() {
+        let report =
+            of(vec![Verdict::Fine(Sentence::new("doctor.remedy")), Verdict::Fine(Sentence::new("doctor.evidence"))]);
+        let (short, long) = (report.text(Language::En, false), report.text(Language::En, true));
+        assert!(
+            short.contains("Ruled out: 2 checks (--verbose lists them)\n") && !short.contains("what helps"),
+            "{short}"
+        );
+        assert!(long.contains("Ruled out:\n    what helps\n    shown by\n"), "{long}");
+        let json = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(json["fine"].as_array().map(Vec::len), Some(2), "programs get all of it");
+    }
+
+    #[test]
+    fn checks_that_one_thing_would_let_see_share_a_line() {
+        let report = of(vec![
+            unseen("/sys/x: denied", "doctor.as-root"),
+            unseen("/sys/y: denied", "doctor.as-root"),
+            unseen("/sys/z: none", "links.measure"),
+        ]);
+        let words: Vec<&str> = checks::all().iter().take(3).map(|check| check.word).collect();
+        let (short, long) = (report.text(Language::En, false), report.text(Language::En, true));
+        let shared = format!("    run it as root: {}, {}\n", words[0], words[1]);
+        assert!(short.contains(&shared) && !short.contains("/sys/x"), "{short}");
+        assert!(short.contains(&format!("    {}: /sys/z: none (", words[2])), "{short}");
+        for (word, what) in [(words[0], "/sys/x: denied"), (words[1], "/sys/y: denied")] {
+            assert!(long.contains(&format!("    {word}: {what} (run it as root)\n")), "{long}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ const DEPTH_MAX: usize = 64;
 /// What has not answered by then hangs.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A mount.
+/// A mount of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
     id: u64,

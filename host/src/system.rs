@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a recorded tree has what no file of the kernel shows.
 pub const RECORDED: &str = "/forebay";
@@ -83,6 +84,8 @@ pub struct System {
     /// The same folder, held open, of a recorded host; none of this one.
     tree: Option<Arc<Folder>>,
     recorder: Option<Recorder>,
+    /// How often its files were asked for, by all that look at it.
+    asked: Arc<AtomicU64>,
     /// The folder that a record was unpacked to goes with the last that looks at it.
     _unpacked: Option<Arc<Unpacked>>,
 }
@@ -113,7 +116,7 @@ impl Drop for Unpacked {
 impl System {
     /// The host that this process runs on.
     pub fn live() -> System {
-        System { root: PathBuf::from("/"), tree: None, recorder: None, _unpacked: None }
+        System { root: PathBuf::from("/"), tree: None, recorder: None, asked: Arc::default(), _unpacked: None }
     }
 
     /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
@@ -124,13 +127,15 @@ impl System {
         }
         if root.is_dir() {
             let tree = Some(Arc::new(Folder::open(root)?));
-            return Ok(System { root: root.canonicalize()?, tree, recorder: None, _unpacked: None });
+            let root = root.canonicalize()?;
+            return Ok(System { root, tree, recorder: None, asked: Arc::default(), _unpacked: None });
         }
         let text = folder::read(root, RECORD_BYTES_MAX)?;
         let (unpacked, tree) = Unpacked::new()?;
         Record::unpack(&text, &tree)?;
         let root = unpacked.0.canonicalize()?;
-        Ok(System { root, tree: Some(Arc::new(tree)), recorder: None, _unpacked: Some(Arc::new(unpacked)) })
+        let (tree, unpacked) = (Some(Arc::new(tree)), Some(Arc::new(unpacked)));
+        Ok(System { root, tree, recorder: None, asked: Arc::default(), _unpacked: unpacked })
     }
 
     /// The same, with everything noted that is read of it from now on.
@@ -179,11 +184,19 @@ impl System {
     /// A file's content, without the white space at its end; nor with the zero that a kernel (5.15-rc1) had there in lists of CPUs.
     pub fn text(&self, path: &str) -> Seen<String> {
         let is_end = |end: char| end.is_whitespace() || end == '\0';
-        self.bytes(path).and_then(|bytes| Some(String::from_utf8_lossy(&bytes).trim_end_matches(is_end).to_owned()))
+        self.bytes(path).map(|bytes| {
+            // Without a copy: of a large host some files have megabytes.
+            let mut text =
+                String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+            text.truncate(text.trim_end_matches(is_end).len());
+            text.shrink_to_fit();
+            text
+        })
     }
 
     /// A file's content as it is.
     pub fn bytes(&self, path: &str) -> Seen<Vec<u8>> {
+        self.count();
         let bytes = seen(path, self.read(path));
         if let Some(recorder) = &self.recorder {
             recorder.file(path, &bytes);
@@ -198,6 +211,7 @@ impl System {
 
     /// The names in a folder, in order.
     pub fn list(&self, path: &str) -> Seen<Vec<String>> {
+        self.count();
         let folder = match &self.tree {
             None => Folder::open(&self.place(path)),
             Some(tree) => tree.folder_inside(path, Links::Inside, None),
@@ -217,7 +231,11 @@ impl System {
         if let Some(recorder) = &self.recorder {
             recorder.place(path);
         }
-        self.resolve(path).is_ok_and(|place| place.exists())
+        self.count();
+        match self.is_live() {
+            true => self.place(path).exists(),
+            false => self.canonical(path).is_ok(),
+        }
     }
 
     /// Where a path leads when all links are followed, as a path of the host.
@@ -225,17 +243,35 @@ impl System {
         if let Some(recorder) = &self.recorder {
             recorder.place(path);
         }
-        let real = self.resolve(path).and_then(|place| place.canonicalize());
-        let root = self.root.clone();
-        seen(path, real).and_then(|real| Some(format!("/{}", real.strip_prefix(root).ok()?.display())))
+        self.count();
+        seen(path, self.canonical(path))
+            .and_then(|real| Some(format!("/{}", real.strip_prefix(&self.root).ok()?.display())))
+    }
+
+    /// Where a path leads for this process, all links followed; an error where nothing is there.
+    fn canonical(&self, path: &str) -> io::Result<PathBuf> {
+        match self.tree.as_ref().map(|tree| tree.place_inside(path)) {
+            Some(Ok(Some(place))) if place.starts_with(&self.root) => Ok(place),
+            Some(Err(error)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(error)
+            }
+            // The kernel cannot tell it so, or has another reason why not.
+            Some(Ok(_) | Err(_)) | None => self.resolve(path)?.canonicalize(),
+        }
+    }
+
+    /// How often its files and folders were asked for until now: what a look costs, where no clock may judge it.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn count(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         match &self.tree {
-            Some(tree) => {
-                let (folder, name) = tree.inside(path, Links::Inside, None)?;
-                folder.read(name, FILE_BYTES_MAX)
-            }
+            Some(tree) => tree.read_inside(path, FILE_BYTES_MAX),
             None if OF_THE_KERNEL.iter().any(|place| path.starts_with(place)) => std::fs::read(path),
             None => match path.strip_prefix(OWN_FOLDER).and_then(|path| path.strip_prefix('/')) {
                 Some(name) => Folder::open_private(Path::new(OWN_FOLDER))?.read(name, FILE_BYTES_MAX),

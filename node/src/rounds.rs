@@ -168,7 +168,8 @@ impl Rounds {
 impl Round {
     /// In a language, with why the last look failed, if one has since.
     pub fn told(&self, language: Language, problem: Option<String>) -> Announced<'_> {
-        let Report { findings, fine, hidden, sensors, log_entries, log_newest } = self.report.clone().spoken(language);
+        let Report { findings, fine, hidden, sensors, log_entries, log_newest, .. } =
+            self.report.clone().spoken(language);
         let lasting = |said: Said| {
             let since = self.since.get(&said.finding.id).unwrap_or(&self.at);
             Lasting { since, said }

@@ -115,8 +115,8 @@ await look("notes, what is not the bound and what could not be seen are folded, 
   const note = card.locator("li.note details");
   must(!(await note.evaluate((details) => details.open)), "a note is unfolded");
   const fine = card.locator('summary[data-part="fine"]');
-  must((await fine.textContent()) === "Not the bound (1)", `it says ${await fine.textContent()}`);
-  must(!(await page.getByText("all 2 CPUs are in one socket").isVisible()), "what is not the bound is unfolded");
+  must((await fine.textContent()) === "Ruled out (1)", `it says ${await fine.textContent()}`);
+  must(!(await page.getByText("all 2 CPUs are in one socket").isVisible()), "what was ruled out is unfolded");
   await fine.focus();
   await page.keyboard.press("Enter");
   await page.getByText("all 2 CPUs are in one socket").waitFor({ state: "visible" });

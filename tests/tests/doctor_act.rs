@@ -94,6 +94,8 @@ fn what_cures_is_kept_and_taken_back_to_the_byte_when_asked_for() {
     assert!(again.stderr.contains("there is no finding"), "{}", again.describe());
     let back = host.doctor(&["--revert", "cpu-clock/governor"]).expect_success();
     assert_eq!(back.stdout.lines().filter(|line| line.starts_with("cpu-clock/governor: taken back")).count(), POLICIES);
+    let line = "policy0/scaling_governor: performance -> powersave";
+    assert!(back.stdout.lines().any(|told| told.ends_with(line)), "{}", back.describe());
     assert_eq!(host.everything(), before);
     let nothing = host.doctor(&["--revert"]).expect_success();
     assert!(nothing.stdout.contains("Nothing that the doctor has changed"), "{}", nothing.describe());

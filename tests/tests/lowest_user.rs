@@ -152,6 +152,7 @@ fn what_root_keeps_of_a_host_is_written_through_no_link() {
     // In the tree of a recorded host, which is given as it came.
     host.as_lowest(
         "mkdir -p theirs/tree/proc theirs/tree/sys theirs/tree/var/lib/forebay/doctor theirs/tree/var/lib/forebay-doctor
+         echo Linux version 6.1.0 >theirs/tree/proc/version
          for folder in forebay/doctor forebay-doctor; do
              ln -s ../../../../../../secret theirs/tree/var/lib/$folder/baseline.json.new
              ln -s ../../../../../secret theirs/tree/var/lib/$folder/baseline.json

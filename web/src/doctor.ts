@@ -131,9 +131,11 @@ export class DoctorCard {
     const said = JSON.stringify([doctor.findings, doctor.fine, doctor.hidden]);
     if (said === this.#said) return;
     this.#said = said;
+    const blind = new Set(doctor.hidden.map(({ check }) => check)).size;
+    const none = blind === 0 ? badge("good", t("doctor.none")) : t("doctor.none-seen", { count: blind });
     const hidden = [...new Set(doctor.hidden.map(({ what, how }) => `${what} (${how})`))];
     this.#body.replaceChildren(
-      doctor.findings.length === 0 ? h("p", {}, badge("good", t("doctor.none"))) : h("ul", { class: "plain-list" }, ...doctor.findings.map((finding) => this.#finding(finding))),
+      doctor.findings.length === 0 ? h("p", {}, none) : h("ul", { class: "plain-list" }, ...doctor.findings.map((finding) => this.#finding(finding))),
       this.#more("fine", t("doctor.fine", { count: doctor.fine.length }), doctor.fine.map((fine) => fine.says)),
       this.#more("hidden", t("doctor.hidden", { count: hidden.length }), hidden),
     );

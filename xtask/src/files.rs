@@ -196,7 +196,8 @@ fn is_way(first: &str, last: &str) -> bool {
 
 /// The ways before a file's tests. What names a file of the kernel as it stands there is none.
 fn look(text: &str) -> Vec<Way<'_>> {
-    let end = text.find("\n#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    let tests = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(test)]\npub mod tests {"];
+    let end = tests.iter().filter_map(|tests| text.find(tests)).min().unwrap_or(text.len());
     let text = &text[..end];
     let code = blanked(text);
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;

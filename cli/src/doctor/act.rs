@@ -76,7 +76,7 @@ impl ActArgs {
         let Some(folder) = self.folder_with_journal(asked)? else {
             return match self.confirm {
                 true => Ok(Some(asked.tell_confirmed(&[]))),
-                false => asked.tell(&[], "act.nothing-open").map(|()| Some(true)),
+                false => asked.tell(&[], false, "act.nothing-open").map(|()| Some(true)),
             };
         };
         let mut journal = asked.open(folder)?;
@@ -85,7 +85,7 @@ impl ActArgs {
         }
         let which = self.revert.clone().flatten().map_or(Which::All, Which::Finding);
         let outcomes = act::revert(&asked.system, &mut journal, &which)?;
-        asked.tell(&outcomes, "act.nothing-open")?;
+        asked.tell(&outcomes, false, "act.nothing-open")?;
         asked.tell_irqbalance(&outcomes);
         Ok(Some(outcomes.iter().all(|outcome| outcome.became.is_good(false))))
     }
@@ -130,10 +130,10 @@ impl ActArgs {
     pub(super) fn restore(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<bool> {
         asked.may_write("apply again", sysroot)?;
         let Some(folder) = self.folder_with_journal(asked)? else {
-            return asked.tell(&[], "act.again.nothing").map(|()| true);
+            return asked.tell(&[], true, "act.again.nothing").map(|()| true);
         };
         let outcomes = act::again(&asked.system, &topology::read(&asked.system), &mut asked.open(folder)?)?;
-        asked.tell(&outcomes, "act.again.nothing")?;
+        asked.tell(&outcomes, true, "act.again.nothing")?;
         asked.tell_irqbalance(&outcomes);
         Ok(outcomes.iter().all(|outcome| outcome.became.is_good(false)))
     }
@@ -169,7 +169,7 @@ impl ActArgs {
         for finding in chosen {
             outcomes.push(act::apply(&host, &mut journal, finding, &how)?);
         }
-        asked.tell(&outcomes, "act.nothing-open")?;
+        asked.tell(&outcomes, true, "act.nothing-open")?;
         asked.tell_irqbalance(&outcomes);
         drop(journal);
         if self.persist && outcomes.iter().any(|outcome| outcome.became == Became::Kept) {
@@ -242,7 +242,7 @@ impl Asked {
         Ok(journal)
     }
 
-    fn tell(&self, outcomes: &[Outcome], nothing: &'static str) -> Result<()> {
+    fn tell(&self, outcomes: &[Outcome], asked_to_apply: bool, nothing: &'static str) -> Result<()> {
         if self.json {
             let said = |outcome: &Outcome| {
                 let mut value = serde_json::to_value(outcome).expect("plain values");
@@ -256,13 +256,12 @@ impl Asked {
         if outcomes.is_empty() {
             println!("{}", self.say(&Sentence::new(nothing)));
         }
-        for Outcome { finding, became, why, writes, before, after, .. } in outcomes {
+        for outcome in outcomes {
+            let Outcome { finding, became, why, before, after, .. } = outcome;
             let became = serde_json::to_value(became)?;
             let became = format!("act.became.{}", became.as_str().expect("a word"));
             println!("{finding}: {}: {}", self.say(&Sentence { key: became, with: Vec::new() }), self.say(why));
-            for write in writes {
-                println!("    {}: {} -> {}", write.path, write.old, write.new);
-            }
+            outcome.lines(asked_to_apply).iter().for_each(|line| println!("    {line}"));
             if let (Some(before), Some(after)) = (before, after) {
                 println!("    {} -> {} {}", before.is, after.is, after.unit);
             }

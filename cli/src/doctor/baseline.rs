@@ -3,7 +3,7 @@
 use super::Asked;
 use anyhow::{Context, Result, bail};
 use forebay_doctor::Host;
-use forebay_doctor::baseline::{Baseline, Difference, FILE, How};
+use forebay_doctor::baseline::{Baseline, Difference, FILE, How, lines};
 use forebay_doctor::findings::Sentence;
 use forebay_io::folder::Folder;
 use serde_json::{Value, json};
@@ -80,6 +80,10 @@ fn tell(asked: &Asked, baseline: &Baseline, host: &Host, differences: &[Differen
     };
     let head = Sentence::new(key).with("count", count).with("time", &baseline.time).with("worse", worse);
     println!("{}", asked.say(&head.with("was", &baseline.kernel).with("now", &host.topology.kernel)));
+    if !asked.verbose {
+        lines(differences, asked.language).iter().for_each(|line| println!("    {line}"));
+        return;
+    }
     for difference in differences {
         println!("    {}", asked.say(&difference.says()));
         println!("            {}", difference.file);

@@ -57,6 +57,7 @@ impl MatrixArgs {
             }
         };
         let mut says = matrix.caveats();
+        let caveat = matrix.caveat(language).filter(|_| asked.json);
         match links::of_matrix(&matrix, &topology, "forebay doctor matrix") {
             Verdict::Found(found) => says.extend(found.into_iter().map(|finding| finding.text)),
             Verdict::Fine(why) => says.push(why),
@@ -66,7 +67,8 @@ impl MatrixArgs {
             keep(asked, &matrix)?;
             says.push(Sentence::new("matrix.kept").with("path", KEPT));
         }
-        let says: Vec<String> = says.iter().map(|sentence| say(language, sentence)).collect();
+        // The text has it above its tables.
+        let says: Vec<String> = caveat.into_iter().chain(says.iter().map(|sentence| say(language, sentence))).collect();
         if asked.json {
             println!("{}", serde_json::to_string_pretty(&Told { matrix: &matrix, says })?);
         } else {

@@ -55,6 +55,24 @@ pub enum Became {
     NotAppliedAgain,
 }
 
+impl Outcome {
+    /// The files as a line each: `path: before -> now`. Nothing of those that a reboot or the removal of a device has taken; a remedy that
+    /// went back at once has the way there and back.
+    pub fn lines(&self, asked_to_apply: bool) -> Vec<String> {
+        let line = |Written { path, old, new }: &Written| {
+            let chosen = |text| setting::choice(path, text).unwrap_or(text);
+            let (old, new) = (chosen(old), chosen(new));
+            match self.became {
+                Became::Gone => None,
+                Became::Reverted | Became::Failed if asked_to_apply => Some(format!("{path}: {old} -> {new} -> {old}")),
+                Became::Reverted if old == new => None,
+                _ => Some(format!("{path}: {old} -> {new}")),
+            }
+        };
+        self.writes.iter().filter_map(line).collect()
+    }
+}
+
 impl Became {
     /// Whether it is what was asked for.
     pub fn is_good(self, asked_to_apply: bool) -> bool {
@@ -66,14 +84,14 @@ impl Became {
     }
 }
 
-/// One file that was written.
+/// One file that was written: by a remedy, or by taking it back.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Written {
     /// Path of the file in procfs or sysfs.
     pub path: String,
-    /// What the file held before.
+    /// What the file held before that.
     pub old: String,
-    /// What was written to the file.
+    /// What the file holds since.
     pub new: String,
 }
 
@@ -314,6 +332,7 @@ pub fn revert(system: &System, journal: &mut Journal, which: &Which) -> Result<V
     let open: Vec<Entry> = journal.open_entries().rev().filter(|entry| which.takes(entry)).cloned().collect();
     let mut outcomes = Vec::new();
     for entry in open {
+        let mut writes = vec![written(&entry)];
         let (state, became, why) = if entry.boot_id != boot_id && entry.persists {
             (Some(State::Gone), Became::Gone, Sentence::new("act.again.no-more").with("path", &entry.path))
         } else if entry.boot_id != boot_id {
@@ -323,7 +342,11 @@ pub fn revert(system: &System, journal: &mut Journal, which: &Which) -> Result<V
         } else {
             steps::step();
             match restore(system, &entry) {
-                Ok(why) => (Some(State::Reverted), Became::Reverted, why),
+                Ok((is, why)) => {
+                    let (old, new) = (is.trim_end().to_owned(), entry.old.trim_end().to_owned());
+                    writes = vec![Written { path: entry.path.clone(), old, new }];
+                    (Some(State::Reverted), Became::Reverted, why)
+                }
                 Err(why) => (None, Became::NotReverted, Sentence::new("act.not-restored").with("why", why)),
             }
         };
@@ -331,19 +354,19 @@ pub fn revert(system: &System, journal: &mut Journal, which: &Which) -> Result<V
         if let Some(state) = state {
             journal.advance(entry.number, state)?;
         }
-        let writes = vec![written(&entry)];
         let finding = entry.finding;
         outcomes.push(Outcome { finding, became, why, writes, before: None, after: None, change: entry.change });
     }
     Ok(outcomes)
 }
 
-/// Has what a file held before there again.
-fn restore(system: &System, entry: &Entry) -> Result<Sentence, String> {
+/// Has what a file held before there again. What it held until now, and what is to be said of it.
+fn restore(system: &System, entry: &Entry) -> Result<(String, Sentence), String> {
     let is = setting::read(system, &entry.path)?;
     let old = entry.old.trim_end();
     if is == entry.old {
-        return Ok(Sentence::new("act.was-back").with("path", &entry.path).with("old", old));
+        let why = Sentence::new("act.was-back").with("path", &entry.path).with("old", old);
+        return Ok((is, why));
     }
     for Write { path, value } in &entry.restore {
         // Whoever could write to the journal must not write everywhere by it.
@@ -359,9 +382,10 @@ fn restore(system: &System, entry: &Entry) -> Result<Sentence, String> {
     // Somebody else has changed it meanwhile; the old state is what was asked for all the same.
     if !is.trim().is_empty() && !setting::is_same(&entry.path, &is, &entry.new) {
         let why = Sentence::new("act.restored-over").with("path", &entry.path).with("old", old);
-        return Ok(why.with("was", is.trim_end()));
+        let why = why.with("was", is.trim_end());
+        return Ok((is, why));
     }
-    Ok(Sentence::new("act.restored").with("path", &entry.path).with("old", old))
+    Ok((is, Sentence::new("act.restored").with("path", &entry.path).with("old", old)))
 }
 
 /// A person says that what awaits confirmation stays. The findings that it was for.

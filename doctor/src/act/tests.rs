@@ -130,8 +130,9 @@ fn what_cures_is_kept_until_it_is_taken_back_to_the_byte() {
     assert_eq!((again.became, again.why.key.as_str()), (Became::Refused, "act.refused.open"));
     assert!(trial.revert(&Which::Finding("other".to_owned())).is_empty());
     let back = trial.revert(&Which::Finding("memory-policy/host".to_owned()));
-    let paths: Vec<&str> = back.iter().map(|outcome| outcome.writes[0].path.as_str()).collect();
-    assert_eq!(paths, [DEFRAG, RECLAIM], "the last one first");
+    let lines: Vec<String> = back.iter().flat_map(|outcome| outcome.lines(false)).collect();
+    let wanted = [format!("{DEFRAG}: madvise -> always"), format!("{RECLAIM}: 0 -> 1")];
+    assert_eq!(lines, wanted, "the last one first, and what was there until now before what is there now");
     assert_eq!(trial.everything(), before);
     assert!(trial.revert(&Which::All).is_empty(), "once");
 }
@@ -144,6 +145,7 @@ fn what_does_not_cure_is_taken_back_at_once() {
     for (then, why) in [(Verdict::Found(vec![both()]), "act.not-better"), (unseen, "act.unseen")] {
         let outcome = trial.apply(&both(), then);
         assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Reverted, why));
+        assert_eq!(outcome.lines(true)[0], format!("{RECLAIM}: 1 -> 0 -> 1"), "there and back");
         assert_eq!(trial.everything(), before);
     }
     let mut better = both();
@@ -256,6 +258,7 @@ fn what_a_reboot_or_a_removal_has_taken_is_settled_and_nothing_is_written() {
     std::fs::remove_file(system.place(RECLAIM)).unwrap();
     once_more = trial.revert(&Which::All).remove(0);
     assert_eq!((once_more.became, once_more.why.key.as_str()), (Became::Gone, "act.gone-with-device"));
+    assert_eq!(once_more.lines(false), [""; 0], "nothing was written");
 }
 
 #[test]
@@ -263,7 +266,8 @@ fn what_somebody_else_wrote_meanwhile_is_told() {
     let trial = Trial::of(tree());
     trial.apply(&finding(&[(RECLAIM, "0")]), Verdict::NotHere);
     std::fs::write(trial.host.system.place(RECLAIM), "3\n").unwrap();
-    assert_eq!(trial.revert(&Which::All)[0].why.key, "act.restored-over");
+    let back = trial.revert(&Which::All).remove(0);
+    assert_eq!((back.why.key.as_str(), back.lines(false)), ("act.restored-over", vec![format!("{RECLAIM}: 3 -> 1")]));
     assert_eq!(trial.reads(RECLAIM), "1");
 }
 

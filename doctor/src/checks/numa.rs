@@ -14,6 +14,7 @@ use crate::parts::sockets;
 use crate::show;
 use forebay_host::system::Seen;
 use forebay_host::topology::{Cpu, Interrupt, NodeNumber, RdmaPort, Topology, infiniband_bits, list_of, locality};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks 8 to 14, in the order of their numbers.
@@ -220,31 +221,30 @@ impl Spread<'_> {
 fn spread<'a>(
     topology: &'a Topology,
     grown: Option<&(growth::Interrupts, f64)>,
-    pci: &'a str,
+    interrupts: &[(u32, &'a Interrupt)],
     socket: u32,
 ) -> Option<Spread<'a>> {
     let far = |counts: &BTreeMap<Cpu, u64>| -> u64 {
         counts.iter().filter(|(cpu, _)| is_far(topology, **cpu, socket)).map(|(_, count)| count).sum()
     };
     if let Some((grown, seconds)) = grown {
-        let grew = |(number, interrupt): (u32, &'a Interrupt)| {
+        let grew = |&(number, interrupt): &(u32, &'a Interrupt)| {
             let counts = grown.get(&number)?;
             Some((number, interrupt, counts.values().sum(), far(counts)))
         };
-        let now =
-            Spread { interrupts: topology.interrupts_of(pci).filter_map(grew).collect(), seconds: Some(*seconds) };
+        let now = Spread { interrupts: interrupts.iter().filter_map(grew).collect(), seconds: Some(*seconds) };
         if now.came() as f64 / seconds >= RATE_TO_JUDGE {
             return Some(now);
         }
     }
     // Where they went once does not matter, only where they go now.
-    let stands = |(number, interrupt): (u32, &'a Interrupt)| {
+    let stands = |&(number, interrupt): &(u32, &'a Interrupt)| {
         let came = interrupt.counts.values().sum();
         let goes_far =
             !interrupt.goes_to.is_empty() && interrupt.goes_to.iter().all(|cpu| is_far(topology, *cpu, socket));
         (number, interrupt, came, if goes_far { came } else { 0 })
     };
-    let since_boot = Spread { interrupts: topology.interrupts_of(pci).map(stands).collect(), seconds: None };
+    let since_boot = Spread { interrupts: interrupts.iter().map(stands).collect(), seconds: None };
     (since_boot.came() >= COUNT_TO_JUDGE).then_some(since_boot)
 }
 
@@ -255,19 +255,31 @@ fn far_interrupts(host: &Host) -> Verdict {
     if sockets(topology).len() < 2 {
         return Verdict::NotHere;
     }
-    if let Seen::Hidden(what) = host.system.text("/proc/interrupts") {
+    // Where there are hundreds of CPUs it has megabytes.
+    let is_counted = host.counters.0.contains_key("/proc/interrupts");
+    if let Some(Seen::Hidden(what)) = (!is_counted).then(|| host.system.text("/proc/interrupts")) {
         return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") };
     }
     let devices = with_interrupts(topology);
+    let mut of_device: BTreeMap<&str, Vec<(u32, &Interrupt)>> = BTreeMap::new();
+    for (&number, interrupt) in &topology.interrupts {
+        if let Some(pci) = &interrupt.pci {
+            of_device.entry(pci).or_default().push((number, interrupt));
+        }
+    }
+    // All processes are looked through for it: once, and not for each device.
+    let links = OnceCell::new();
     let grown = growth::interrupts(host);
     let (mut found, mut judged, mut most) = (Vec::new(), 0, 0f64);
     for (pci, (names, node)) in devices {
         let Some(socket) = socket_of(topology, node) else { continue };
-        let Some(spread) = spread(topology, grown.as_ref(), pci, socket) else { continue };
+        let Some(interrupts) = of_device.get(pci) else { continue };
+        let Some(spread) = spread(topology, grown.as_ref(), interrupts, socket) else { continue };
         judged += 1;
         most = most.max(spread.far_share());
         if spread.far_share() > FAR_INTERRUPTS {
-            found.push(far_finding(host, pci, &names, node, &spread));
+            let links = links.get_or_init(|| links_thread(&host.system)).as_ref();
+            found.push(far_finding(host, (pci, &names, node), &spread, links));
         }
     }
     match (found.is_empty(), judged) {
@@ -298,7 +310,12 @@ fn with_interrupts<'a>(topology: &'a Topology) -> BTreeMap<&'a str, (Vec<&'a str
     devices
 }
 
-fn far_finding(host: &Host, pci: &str, names: &[&str], node: NodeNumber, spread: &Spread) -> Finding {
+fn far_finding(
+    host: &Host,
+    (pci, names, node): (&str, &[&str], NodeNumber),
+    spread: &Spread,
+    links: Option<&(String, Vec<Cpu>)>,
+) -> Finding {
     let name = names.first().copied().unwrap_or(pci);
     let all = show::names(names);
     let share = spread.far_share();
@@ -320,10 +337,10 @@ fn far_finding(host: &Host, pci: &str, names: &[&str], node: NodeNumber, spread:
     }
     let mut remedies = Vec::new();
     if host.topology.nics.contains_key(name)
-        && let Some((file, cpus)) = links_thread(&host.system)
-        && let Some(links_node) = only_node(&host.topology, &cpus)
+        && let Some((file, cpus)) = links
+        && let Some(links_node) = only_node(&host.topology, cpus)
     {
-        let cpus = show::cpu_list(cpus);
+        let cpus = show::cpu_list(cpus.iter().copied());
         evidence.push(Evidence::new(file, format!("Cpus_allowed_list: {cpus}")));
         let what = Sentence::new("numa.irq-links").with("node", links_node).with("cpus", cpus).with("device", &all);
         remedies.push(Remedy::Explain { what, command: None });

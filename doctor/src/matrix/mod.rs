@@ -166,6 +166,9 @@ pub struct Matrix {
     pub instructions: String,
     /// All memory was in huge pages: else the TLB is measured as well.
     pub huge_pages: bool,
+    /// Why it would not have been measured without `--force`: so far its figures may be wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<Sentence>,
     /// Reads, one thread a core.
     pub read: Vec<Bandwidth>,
     /// Reads with all hardware threads, where cores have several.
@@ -336,11 +339,9 @@ pub fn measure(
     if cast.cores.is_empty() || cast.memories().is_empty() {
         bail!("measure this host: sysfs shows no CPU, or no memory, that this process may use");
     }
-    if !plan.force {
-        let reasons = against(system, &cast);
-        if !reasons.is_empty() {
-            return Ok(Err(reasons));
-        }
+    let forced = against(system, &cast);
+    if !plan.force && !forced.is_empty() {
+        return Ok(Err(forced));
     }
     let mut cells = cells(&cast);
     cells.retain(|cell| plan.only.is_empty() || plan.only.contains(&cell.part()));
@@ -351,6 +352,7 @@ pub fn measure(
         hypervisor: topology.hypervisor.clone(),
         instructions: Kernels::best().name.to_owned(),
         huge_pages: true,
+        forced,
         ..Matrix::default()
     };
     for (number, cell) in cells.iter().enumerate() {

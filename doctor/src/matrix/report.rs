@@ -12,6 +12,12 @@ use std::fmt::Write;
 type Row = Vec<String>;
 
 impl Matrix {
+    /// That it was measured by `--force`, and why its figures may be wrong. None: nothing spoke against measuring.
+    pub fn caveat(&self, language: Language) -> Option<String> {
+        let why: Vec<String> = self.forced.iter().map(|why| say(language, why)).collect();
+        (!why.is_empty()).then(|| say(language, &Sentence::new("matrix.forced").with("why", why.join("; "))))
+    }
+
     /// All tables as text for people.
     pub fn text(&self, language: Language) -> String {
         let mut text = String::new();
@@ -22,6 +28,9 @@ impl Matrix {
             let with = Sentence::new(key).with("instructions", &self.instructions).with("pages", pages);
             say(language, &with.with("threads", threads))
         };
+        if let Some(caveat) = self.caveat(language) {
+            let _ = writeln!(text, "{caveat}\n");
+        }
         if let Some(hypervisor) = &self.hypervisor {
             let _ = writeln!(
                 text,

@@ -114,6 +114,18 @@ fn what_is_kept_counts_for_the_boot_that_it_belongs_to() {
 }
 
 #[test]
+fn what_was_forced_says_so_and_why_it_may_be_wrong() {
+    let why = Sentence::new("matrix.busy").with("busy", 87).with("max", 25);
+    let forced = Matrix { forced: vec![why], ..Matrix::default() };
+    let text = forced.text(Language::En);
+    assert!(text.starts_with("Measured with --force, so these figures may be wrong: the host is busy: 87 %"), "{text}");
+    let json = serde_json::to_value(&forced).expect("JSON");
+    assert_eq!(json["forced"][0]["key"], "matrix.busy", "{json}");
+    assert_eq!(serde_json::from_value::<Matrix>(json).expect("read back"), forced);
+    assert_eq!(Matrix::default().caveat(Language::En), None, "nothing spoke against it");
+}
+
+#[test]
 fn a_part_that_is_asked_for_alone_is_measured_and_shown_alone() {
     let system = System::live();
     let topology = forebay_host::topology::read(&system);

@@ -67,7 +67,10 @@ impl Compared {
             .with("there", &sides.peer)
             .with("theirs", program);
         table(&mut text, &say(language, &title), rows);
-        text + &self.report.text(language)
+        if self.report.findings.is_empty() && self.report.hidden.is_empty() {
+            text.extend([word("doctor.none").as_str(), "\n"]);
+        }
+        text + &self.report.without_headline(language, true)
     }
 }
 

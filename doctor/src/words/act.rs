@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
         [
             "{path} is not surely the same in this boot: it was set for {device}; nothing was written, and it stays in the journal until --revert",
             "今回の起動の {path} は同じものと確認できません。設定の対象は {device} でした。何も書き込まず、--revert まで記録に残します",
-            "이번 부팅의 {path}은(는) 같은 것인지 확인되지 않습니다. 설정 대상은 {device}였습니다. 아무것도 쓰지 않았으며 --revert까지 기록에 남습니다",
+            "이번 부팅의 {path}은(는) 같은 것인지 확인되지 않습니다. 설정 대상은 {device}이었(였)습니다. 아무것도 쓰지 않았으며 --revert까지 기록에 남습니다",
         ],
     ),
     (
@@ -222,7 +222,10 @@ pub const ROWS: &[Row] = &[
             "{path}이(가) 다시 {old}입니다. 그사이 다른 누군가가 {was}(으)로 바꾸어 놓았습니다",
         ],
     ),
-    ("act.was-back", ["{path} was {old} already", "{path} は既に {old} でした", "{path}은(는) 이미 {old}였습니다"]),
+    (
+        "act.was-back",
+        ["{path} was {old} already", "{path} は既に {old} でした", "{path}은(는) 이미 {old}이었(였)습니다"],
+    ),
     (
         "act.nothing-open",
         [
@@ -271,6 +274,12 @@ pub const ROWS: &[Row] = &[
         "baseline.better",
         ["better  {what}: {was} -> {now}", "改善    {what}: {was} -> {now}", "개선    {what}: {was} -> {now}"],
     ),
+    ("baseline.worse-device", ["worse   {what}: {differs}", "悪化    {what}: {differs}", "악화    {what}: {differs}"]),
+    ("baseline.other-device", ["changed {what}: {differs}", "変化    {what}: {differs}", "변경    {what}: {differs}"]),
+    ("baseline.better-device", ["better  {what}: {differs}", "改善    {what}: {differs}", "개선    {what}: {differs}"]),
+    ("baseline.worse-word", ["worse", "悪化", "악화"]),
+    ("baseline.other-word", ["changed", "変化", "변경"]),
+    ("baseline.better-word", ["better", "改善", "개선"]),
     (
         "baseline.same",
         [

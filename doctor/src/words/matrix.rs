@@ -29,6 +29,14 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "matrix.forced",
+        [
+            "Measured with --force, so these figures may be wrong: {why}.",
+            "--force で測定したため、以下の値は正確でない可能性があります: {why}。",
+            "--force로 측정했으므로 다음 값은 정확하지 않을 수 있습니다: {why}.",
+        ],
+    ),
+    (
         "matrix.kept",
         [
             "kept in {path}: forebay doctor compares with it until the next boot",

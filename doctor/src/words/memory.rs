@@ -56,7 +56,7 @@ pub const ROWS: &[Row] = &[
         "memory.one-module",
         [
             "One memory module for each processor, {filled} in {slots} slots: it has one channel, {is}; a second one beside it, at another channel, makes it {could_be}.",
-            "メモリスロット {slots} 個のうち、モジュールはプロセッサーごとに 1 枚（計 {filled} 枚）です。1 チャネル分の {is} にとどまります。別のチャネルにもう 1 枚挿すと {could_be} になります。",
+            "メモリスロット {slots} 個のうち、モジュールはプロセッサごとに 1 枚（計 {filled} 枚）です。1 チャネル分の {is} にとどまります。別のチャネルにもう 1 枚挿すと {could_be} になります。",
             "메모리 슬롯 {slots}개 중 모듈은 프로세서마다 1개(모두 {filled}개)입니다. 채널 하나의 {is}에 그치며, 다른 채널에 하나를 더 꽂으면 {could_be}가 됩니다.",
         ],
     ),
@@ -64,7 +64,7 @@ pub const ROWS: &[Row] = &[
         "memory.one-module-only",
         [
             "One memory module for each processor, {filled} in {slots} slots: it has one channel; a second one beside it, at another channel, doubles the bandwidth.",
-            "メモリモジュールはプロセッサーごとに 1 枚（スロット {slots} 個に計 {filled} 枚）で、使われるのは 1 チャネルだけです。別のチャネルにもう 1 枚挿すと帯域は 2 倍になります。",
+            "メモリモジュールはプロセッサごとに 1 枚（スロット {slots} 個に計 {filled} 枚）で、使われるのは 1 チャネルだけです。別のチャネルにもう 1 枚挿すと帯域は 2 倍になります。",
             "메모리 모듈은 프로세서마다 1개(슬롯 {slots}개에 모두 {filled}개)라서 채널 하나만 쓰입니다. 다른 채널에 하나를 더 꽂으면 대역폭이 두 배가 됩니다.",
         ],
     ),
@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
         "memory.channels-remedy",
         [
             "spread the modules, or add some, so that each channel of each processor has one of the same size",
-            "各プロセッサーのすべてのチャネルに同じ容量のモジュールが入るように、分散または追加します",
+            "各プロセッサのすべてのチャネルに同じ容量のモジュールが入るように、分散または追加します",
             "각 프로세서의 모든 채널에 같은 용량의 모듈이 들어가도록 나누거나 추가하십시오",
         ],
     ),
@@ -88,7 +88,7 @@ pub const ROWS: &[Row] = &[
         "memory.slow-remedy",
         [
             "often the processor's own limit, or that of two or three modules on a channel: its data sheet tells; else the firmware's setting of memory speed",
-            "多くはプロセッサー自体、または 1 チャネルに 2～3 枚挿した場合の上限です（データシート参照）。そうでなければファームウェアのメモリ速度設定を確認します",
+            "多くはプロセッサ自体、または 1 チャネルに 2～3 枚挿した場合の上限です（データシート参照）。そうでなければファームウェアのメモリ速度設定を確認します",
             "대개 프로세서 자체의 한계이거나 채널당 모듈 2~3개일 때의 한계입니다(데이터시트 참조). 아니면 펌웨어의 메모리 속도 설정을 확인하십시오",
         ],
     ),
@@ -120,7 +120,7 @@ pub const ROWS: &[Row] = &[
         "memory.channels-fine",
         [
             "Memory: {modules} modules of {kind} at {speed} MT/s, enough for all {channels} channels of each processor: {peak} each at most.",
-            "メモリ：{kind} {modules} 枚、{speed} MT/s。各プロセッサーの {channels} チャネルすべてに足ります：それぞれ最大 {peak}。",
+            "メモリ：{kind} {modules} 枚、{speed} MT/s。各プロセッサの {channels} チャネルすべてに足ります：それぞれ最大 {peak}。",
             "메모리: {kind} {modules}개, {speed} MT/s. 각 프로세서의 채널 {channels}개를 모두 채울 수 있습니다: 각각 최대 {peak}.",
         ],
     ),

@@ -53,7 +53,6 @@ pub fn say(language: Language, sentence: &Sentence) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn what_a_process_calls_itself_moves_no_cursor() {
@@ -62,19 +61,8 @@ mod tests {
         assert!(says.starts_with("x\u{fffd}]0;evil\u{fffd}\u{fffd}2J\u{fffd} "), "{says:?}");
     }
 
-    fn put_in(text: &str) -> BTreeSet<&str> {
-        text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect()
-    }
-
     #[test]
-    fn every_sentence_is_there_in_each_language_with_the_same_values_and_once() {
-        let mut keys = BTreeSet::new();
-        for (key, texts) in TABLES.into_iter().flatten() {
-            assert!(keys.insert(key), "{key} is there once");
-            for text in texts {
-                assert!(!text.is_empty(), "{key}");
-                assert_eq!(put_in(text), put_in(texts[0]), "{key}");
-            }
-        }
+    fn every_sentence_is_there_once_and_in_each_language_with_the_same_values() {
+        forebay_api::sentence::check::tables(&TABLES);
     }
 }

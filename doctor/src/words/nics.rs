@@ -72,7 +72,7 @@ pub const ROWS: &[Row] = &[
         "nics.ring-full-help",
         [
             "the ring is as long as it can be: the cores that empty it are too slow, or too few (queues, interrupts, memory)",
-            "リングはすでに最大です。リングを空けるコアが遅いか足りません（キュー、割り込み、メモリー）",
+            "リングはすでに最大です。リングを空けるコアが遅いか足りません（キュー、割り込み、メモリ）",
             "링은 이미 최대입니다. 링을 비우는 코어가 느리거나 부족합니다(큐, 인터럽트, 메모리)",
         ],
     ),
@@ -336,7 +336,7 @@ pub const ROWS: &[Row] = &[
         "nics.rdma-fine",
         [
             "RDMA port {port}: its counters of errors stand still",
-            "RDMA ポート {port}：エラーカウンターは増えていません",
+            "RDMA ポート {port}：エラーカウンタは増えていません",
             "RDMA 포트 {port}: 오류 카운터가 증가하지 않습니다",
         ],
     ),
@@ -384,7 +384,7 @@ pub const ROWS: &[Row] = &[
         "nics.rdma-not-ready",
         [
             "RDMA port {port}: {count} times between two looks the receiver had no buffer ready, and this end had to wait",
-            "RDMA ポート {port}：2回の観測の間に {count} 回、受信側のバッファーが用意できておらず、こちらは待たされました",
+            "RDMA ポート {port}：2回の観測の間に {count} 回、受信側のバッファが用意できておらず、こちらは待たされました",
             "RDMA 포트 {port}: 두 관측 사이에 {count}번 수신 측 버퍼가 준비되지 않아 이쪽이 기다려야 했습니다",
         ],
     ),
@@ -392,7 +392,7 @@ pub const ROWS: &[Row] = &[
         "nics.rdma-not-ready-help",
         [
             "more receive buffers in the program at the other end, or a faster one",
-            "相手側プログラムの受信バッファーを増やすか、処理を速くします",
+            "相手側プログラムの受信バッファを増やすか、処理を速くします",
             "상대쪽 프로그램의 수신 버퍼를 늘리거나 처리를 빠르게 합니다",
         ],
     ),

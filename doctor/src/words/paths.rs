@@ -320,7 +320,7 @@ pub const ROWS: &[Row] = &[
         "paths.send-window",
         [
             "TCP's largest send buffer carries {carries} to {peer} (round trip {ms} ms), and the line {speed}",
-            "TCP の最大送信バッファーでは {peer}（往復 {ms} ms）へ {carries} までです。回線は {speed} です",
+            "TCP の最大送信バッファでは {peer}（往復 {ms} ms）へ {carries} までです。回線は {speed} です",
             "TCP 최대 송신 버퍼로는 {peer}(왕복 {ms} ms)까지 {carries}입니다. 회선은 {speed}입니다",
         ],
     ),

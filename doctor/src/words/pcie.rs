@@ -128,7 +128,7 @@ pub const ROWS: &[Row] = &[
         "pcie.uplink-remedy",
         [
             "nothing while they do not work at once; else spread them over several ports of the processor",
-            "同時に使わなければ問題ありません。同時に使う場合は、プロセッサーの複数のポートに分散させます",
+            "同時に使わなければ問題ありません。同時に使う場合は、プロセッサの複数のポートに分散させます",
             "동시에 쓰지 않으면 문제없습니다. 동시에 쓴다면 프로세서의 여러 포트로 나누십시오",
         ],
     ),
@@ -272,7 +272,7 @@ pub const ROWS: &[Row] = &[
         "pcie.node-unknown",
         [
             "Linux does not know which of {nodes} NUMA nodes with CPUs these are at: {device}. It places their interrupts and buffers blindly.",
-            "次の機器が CPU のある {nodes} 個の NUMA ノードのどれにあるか Linux は知りません：{device}。割り込みとバッファーは当てずっぽうに置かれます。",
+            "次の機器が CPU のある {nodes} 個の NUMA ノードのどれにあるか Linux は知りません：{device}。割り込みとバッファは当てずっぽうに置かれます。",
             "다음 장치가 CPU가 있는 NUMA 노드 {nodes}개 중 어디에 있는지 Linux가 모릅니다: {device}. 인터럽트와 버퍼가 무작정 배치됩니다.",
         ],
     ),
@@ -280,7 +280,7 @@ pub const ROWS: &[Row] = &[
         "pcie.node-unknown-remedy",
         [
             "newer firmware may tell (_PXM); else the board's manual says which slot is at which processor, and a line with the PCI buses or the function and the node in {file} tells it to Forebay: the doctor and the daemon's placement go by it",
-            "新しいファームウェアなら通知することがあります（_PXM）。なければ、どのスロットがどのプロセッサーに属すかはボードのマニュアルにあります。{file} に PCI バスまたは機器とノード番号を 1 行書くと Forebay に伝わり、診断とデーモンの配置がそれに従います",
+            "新しいファームウェアなら通知することがあります（_PXM）。なければ、どのスロットがどのプロセッサに属すかはボードのマニュアルにあります。{file} に PCI バスまたは機器とノード番号を 1 行書くと Forebay に伝わり、診断とデーモンの配置がそれに従います",
             "새 펌웨어가 알려 줄 수 있습니다(_PXM). 아니면 보드 설명서에서 슬롯이 어느 프로세서에 속하는지 확인하십시오. {file}에 PCI 버스나 장치와 노드 번호를 한 줄로 적으면 Forebay에 전달되어 진단과 데몬의 배치가 그에 따릅니다",
         ],
     ),

@@ -22,7 +22,7 @@ pub const ROWS: &[Row] = &[
         "peer.mtu",
         [
             "{nic} of {from} ({own}) sends packets of up to {mtu} bytes, and {other} of {to} ({peer}) takes {least}: larger ones are lost without a word. TCP agrees on {least}; UDP, RDMA and whatever sends as its own interface allows do not get through",
-            "{from} の {nic}（{own}）は最大 {mtu} バイトのパケットを送りますが、{to} の {other}（{peer}）が受け取れるのは {least} バイトまでです。それより大きいものは通知なく失われます。TCP は {least} に合わせますが、UDP や RDMA など自分のインターフェイスの大きさで送るものは届きません",
+            "{from} の {nic}（{own}）は最大 {mtu} バイトのパケットを送りますが、{to} の {other}（{peer}）が受け取れるのは {least} バイトまでです。それより大きいものは通知なく失われます。TCP は {least} に合わせますが、UDP や RDMA など自分のインターフェースの大きさで送るものは届きません",
             "{from}의 {nic}({own})은(는) 최대 {mtu}바이트 패킷을 보내지만 {to}의 {other}({peer})은(는) {least}바이트까지만 받습니다. 더 큰 것은 알림 없이 사라집니다. TCP는 {least}에 맞추지만 UDP, RDMA처럼 자기 인터페이스 크기로 보내는 것은 도달하지 못합니다",
         ],
     ),
@@ -62,7 +62,7 @@ pub const ROWS: &[Row] = &[
         "peer.path-limit",
         [
             "the way from {from} ({own}) to {to} ({peer}) takes packets of {limit} bytes, and the interface sends {bytes}: it says so, and TCP keeps to it",
-            "{from}（{own}）から {to}（{peer}）への経路は {limit} バイトまでで、インターフェイスは {bytes} バイトを送ります。経路が通知するので TCP はそれに従います",
+            "{from}（{own}）から {to}（{peer}）への経路は {limit} バイトまでで、インターフェースは {bytes} バイトを送ります。経路が通知するので TCP はそれに従います",
             "{from}({own})에서 {to}({peer})(으)로 가는 경로는 {limit}바이트까지이고 인터페이스는 {bytes}바이트를 보냅니다. 경로가 알려 주므로 TCP는 그에 따릅니다",
         ],
     ),
@@ -86,7 +86,7 @@ pub const ROWS: &[Row] = &[
         "peer.channel-help",
         [
             "see whether {peer} answers from {own} (`ping -I {own} {peer}`), cable and interface at both ends, and firewalls for the port",
-            "{own} から {peer} に届くか（`ping -I {own} {peer}`）、両端のケーブルとインターフェイス、ポートのファイアウォールを確認してください",
+            "{own} から {peer} に届くか（`ping -I {own} {peer}`）、両端のケーブルとインターフェース、ポートのファイアウォールを確認してください",
             "{own}에서 {peer}에 도달하는지(`ping -I {own} {peer}`), 양쪽의 케이블과 인터페이스, 포트의 방화벽을 확인하십시오",
         ],
     ),
@@ -118,7 +118,7 @@ pub const ROWS: &[Row] = &[
         "peer.resent-help",
         [
             "look for errors and drops at both interfaces and the ports of the switch (`ethtool -S`), then at cable and transceiver",
-            "両端のインターフェイスとスイッチのポートのエラーと破棄（`ethtool -S`）、次にケーブルとトランシーバーを確認してください",
+            "両端のインターフェースとスイッチのポートのエラーと破棄（`ethtool -S`）、次にケーブルとトランシーバーを確認してください",
             "양쪽 인터페이스와 스위치 포트의 오류와 폐기(`ethtool -S`), 그다음 케이블과 트랜시버를 확인하십시오",
         ],
     ),
@@ -134,7 +134,7 @@ pub const ROWS: &[Row] = &[
         "peer.arrives",
         [
             "what {from} sends to {peer} arrives at {other} of {to}, although {nic} has that address: {to} answers ARP for all of its addresses at each interface, and {nic} receives nothing",
-            "{from} が {peer} へ送ったものは、そのアドレスを持つ {nic} ではなく {to} の {other} に届きます。{to} がどのインターフェイスでも全アドレスの ARP に答えるため、{nic} は何も受信しません",
+            "{from} が {peer} へ送ったものは、そのアドレスを持つ {nic} ではなく {to} の {other} に届きます。{to} がどのインターフェースでも全アドレスの ARP に答えるため、{nic} は何も受信しません",
             "{from}이(가) {peer}(으)로 보낸 것은 그 주소를 가진 {nic}이 아니라 {to}의 {other}에 도착합니다. {to}이(가) 모든 인터페이스에서 모든 주소의 ARP에 답하므로 {nic}은(는) 아무것도 받지 않습니다",
         ],
     ),
@@ -142,7 +142,7 @@ pub const ROWS: &[Row] = &[
         "peer.arrives-help",
         [
             "give each interface a subnet of its own; or let {node} answer only for the addresses of the interface that is asked",
-            "インターフェイスごとに別のサブネットにするか、{node} が問い合わせを受けたインターフェイスのアドレスだけに答えるようにします",
+            "インターフェースごとに別のサブネットにするか、{node} が問い合わせを受けたインターフェースのアドレスだけに答えるようにします",
             "인터페이스마다 별도의 서브넷을 쓰거나, {node}이(가) 질문을 받은 인터페이스의 주소에만 답하게 합니다",
         ],
     ),

@@ -69,7 +69,7 @@ pub const ROWS: &[Row] = &[
         [
             "Unwritten data: {limit} at most (vm.dirty_*). The slowest disk that is written to, {disk}, wrote {speed}/s while it had something to do: {seconds} s.",
             "未書き込みデータ：最大 {limit}（vm.dirty_*）。書き込みのあるディスクで最も遅い {disk} は、稼働中に {speed}/s で書いています：{seconds} 秒。",
-            "쓰지 않은 데이터: 최대 {limit}(vm.dirty_*). 쓰기가 있는 디스크 중 가장 느린 것은 {disk}이며, 일하는 동안 {speed}/s로 썼습니다: {seconds}초.",
+            "아직 디스크에 기록되지 않은 데이터: 최대 {limit}(vm.dirty_*). 쓰기가 있는 디스크 중 가장 느린 것은 {disk}이며, 일하는 동안 {speed}/s로 썼습니다: {seconds}초.",
         ],
     ),
     (
@@ -304,7 +304,7 @@ pub const ROWS: &[Row] = &[
         "disk.btrfs-errors-remedy",
         [
             "look at the disk and its cable, read all data once (btrfs scrub), then set the counters to zero (btrfs device stats -z)",
-            "ディスクとケーブルを確認し、全データを一度読み出し（btrfs scrub）、その後カウンターをゼロに戻してください（btrfs device stats -z）",
+            "ディスクとケーブルを確認し、全データを一度読み出し（btrfs scrub）、その後カウンタをゼロに戻してください（btrfs device stats -z）",
             "디스크와 케이블을 확인하고 전체 데이터를 한 번 읽은 뒤(btrfs scrub) 카운터를 0으로 되돌리십시오(btrfs device stats -z)",
         ],
     ),

@@ -2,11 +2,11 @@
 
 use super::super::system::System;
 use super::{Cpu, Interrupt, PciDevice, list_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All that `/proc/irq` and `/proc/interrupts` have. A recorded tree may lack either.
 pub fn read(system: &System, pci: &BTreeMap<String, PciDevice>) -> BTreeMap<u32, Interrupt> {
-    let counted = counted(&system.text("/proc/interrupts").known().unwrap_or_default());
+    let mut counted = counted(&system.text("/proc/interrupts").known().unwrap_or_default());
     let mut owners: BTreeMap<u32, String> = BTreeMap::new();
     for address in pci.keys() {
         let folder = format!("/sys/bus/pci/devices/{address}");
@@ -19,9 +19,10 @@ pub fn read(system: &System, pci: &BTreeMap<String, PciDevice>) -> BTreeMap<u32,
     }
     let folders = system.list("/proc/irq").known().unwrap_or_default();
     let numbers = folders.iter().filter_map(|name| name.parse::<u32>().ok()).chain(counted.keys().copied());
-    let interrupt = |number: u32| {
+    let numbers: BTreeSet<u32> = numbers.collect();
+    let mut interrupt = |number: u32| {
         let folder = format!("/proc/irq/{number}");
-        let (name, counts) = counted.get(&number).cloned().unwrap_or_default();
+        let (name, counts) = counted.remove(&number).unwrap_or_default();
         let allowed = list_of(system, &format!("{folder}/smp_affinity_list")).known().unwrap_or_default();
         let goes_to = list_of(system, &format!("{folder}/effective_affinity_list")).known();
         let owner = owners.get(&number).cloned();
@@ -36,10 +37,11 @@ pub fn read(system: &System, pci: &BTreeMap<String, PciDevice>) -> BTreeMap<u32,
             counts,
         }
     };
-    numbers.collect::<std::collections::BTreeSet<u32>>().into_iter().map(|number| (number, interrupt(number))).collect()
+    numbers.into_iter().map(|number| (number, interrupt(number))).collect()
 }
 
-/// Names and counts of `/proc/interrupts`, by number.
+/// Names and counts of `/proc/interrupts`, by number. A CPU to which it never came has no count: of a thousand interrupts and hundreds of
+/// CPUs nearly all are such.
 pub fn counted(text: &str) -> BTreeMap<u32, (String, BTreeMap<Cpu, u64>)> {
     let mut lines = text.lines();
     // CPUs that are offline have no column.
@@ -47,10 +49,22 @@ pub fn counted(text: &str) -> BTreeMap<u32, (String, BTreeMap<Cpu, u64>)> {
     let cpus: Vec<Cpu> = header.split_whitespace().filter_map(|word| word.strip_prefix("CPU")?.parse().ok()).collect();
     let line = |line: &str| {
         let (number, rest) = line.split_once(':')?;
-        let words: Vec<&str> = rest.split_whitespace().collect();
-        let counts = words.iter().zip(&cpus).map_while(|(word, &cpu)| Some((cpu, word.parse().ok()?)));
-        let counts: BTreeMap<Cpu, u64> = counts.collect();
-        Some((number.trim().parse().ok()?, (name(words.get(counts.len()..)?), counts)))
+        let number = number.trim().parse().ok()?;
+        let (mut words, mut counts) = (rest.split_ascii_whitespace().peekable(), BTreeMap::new());
+        for &cpu in &cpus {
+            let count = match words.peek() {
+                Some(&"0") => 0,
+                word => match word.and_then(|word| word.parse::<u64>().ok()) {
+                    Some(count) => count,
+                    None => break,
+                },
+            };
+            words.next();
+            if count > 0 {
+                counts.insert(cpu, count);
+            }
+        }
+        Some((number, (name(&words.collect::<Vec<_>>()), counts)))
     };
     lines.filter_map(line).collect()
 }
@@ -114,10 +128,11 @@ mod tests {
 
     #[test]
     fn counts_belong_to_the_cpus_that_the_header_names() {
-        let text = "           CPU0       CPU2\n 24:          1          7  IO-APIC   5-edge      ACPI:Ged\nNMI: 3 4 x\nERR: 0\n";
+        let text = "           CPU0       CPU2\n 24:          1          7  IO-APIC   5-edge      ACPI:Ged\n 25: 0 9 IO-APIC 6-edge rtc\nNMI: 3 4 x\nERR: 0\n";
         let counted = counted(text);
         assert_eq!(counted[&24], ("ACPI:Ged".to_owned(), [(0, 1), (2, 7)].into()));
-        assert_eq!(counted.len(), 1);
+        assert_eq!(counted[&25], ("rtc".to_owned(), [(2, 9)].into()), "where it never came it has no count");
+        assert_eq!(counted.len(), 2);
     }
 
     #[test]
@@ -131,7 +146,7 @@ mod tests {
         let interrupt = &topology.interrupts[&40];
         assert_eq!((interrupt.pci.as_deref(), interrupt.name.as_str()), (Some("0000:02:00.0"), "eth0-TxRx-0"));
         assert_eq!((&interrupt.allowed[..], &interrupt.goes_to[..]), (&[2, 3][..], &[3][..]));
-        assert_eq!(interrupt.counts, [(0, 0), (1, 0), (2, 5), (3, 9)].into());
+        assert_eq!(interrupt.counts, [(2, 5), (3, 9)].into());
         assert!(!interrupt.managed);
         assert_eq!(topology.interrupts_of("0000:02:00.0").count(), 1);
     }

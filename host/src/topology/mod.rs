@@ -206,7 +206,7 @@ pub struct Interrupt {
     pub goes_to: Vec<Cpu>,
     /// The kernel decides by itself, and refuses changes.
     pub managed: bool,
-    /// How often it came, on each CPU.
+    /// How often it came, on each CPU to which it came at all.
     pub counts: BTreeMap<Cpu, u64>,
 }
 

@@ -109,6 +109,30 @@ pub(super) fn open_folder_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result
     }
 }
 
+/// What a path leads to whose root is a folder: itself, which nobody has opened. Links are followed as that root's own, and no path leads
+/// out of it. None: this kernel, or the list of calls that it allows, is older than that, or names were changing meanwhile.
+pub(super) fn place_inside(root: BorrowedFd<'_>, path: &Path) -> io::Result<Option<OwnedFd>> {
+    let path = text(path.as_os_str())?;
+    // SAFETY: the kernel's structure of three numbers, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    let size = size_of::<libc::open_how>();
+    // SAFETY: the path and the structure outlive the call, which is told the structure's size.
+    let fd = unsafe { libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), &raw const how, size) };
+    if let Ok(fd) = i32::try_from(fd)
+        && fd >= 0
+    {
+        // SAFETY: it was opened here and nobody else has it.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM | libc::EAGAIN | libc::EINTR) => Ok(None),
+        Some(_) | None => Err(error),
+    }
+}
+
 /// A name, of whatever kind and without opening what it is that of.
 pub(super) fn open_name_at(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     opened(folder.as_raw_fd(), &text(name)?, libc::O_PATH | libc::O_NOFOLLOW, 0)

@@ -319,3 +319,64 @@ fn tiers_and_journals_are_made_opened_and_removed_nowhere_else() {
     journal::remove(&own("journal"), &[1; 16]).unwrap();
     assert!(!own("journal").exists());
 }
+
+/// What is read with one call to the kernel is what a walk along the path reads, and fails where that fails.
+#[test]
+fn what_lies_inside_is_read_as_by_a_walk_along_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(at("root/a/b")).unwrap();
+    std::fs::write(at("secret"), "secret").unwrap();
+    std::fs::write(at("root/a/file"), "text").unwrap();
+    std::fs::write(at("root/long"), vec![0; MAX as usize + 1]).unwrap();
+    for (target, name) in [
+        ("/a", "absolute"),
+        ("../../../../a/file", "upwards"),
+        ("../../secret", "out"),
+        ("/missing", "dangling"),
+        ("circle", "circle"),
+        ("../file", "a/b/beside"),
+    ] {
+        symlink(target, at("root").join(name)).unwrap();
+    }
+    let pipe = std::ffi::CString::new(at("root/pipe").to_str().unwrap()).unwrap();
+    // SAFETY: the path outlives the call.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    let root = Folder::open(&at("root")).unwrap();
+    let walked = |path: &str| {
+        let (folder, name) = root.inside(path, Links::Inside, None)?;
+        folder.read(name, MAX)
+    };
+    for path in [
+        "/a/file",
+        "a/file",
+        "/absolute/file",
+        "/absolute/b/../file",
+        "/../a/file",
+        "/upwards",
+        "/a/b/beside",
+        "/out",
+        "/dangling",
+        "/circle",
+        "/pipe",
+        "/a",
+        "/long",
+        "/a/file/x",
+        "/a/missing",
+        "/missing/file",
+        "/secret",
+    ] {
+        match (root.read_inside(path, MAX), walked(path)) {
+            (Ok(read), Ok(walked)) => assert_eq!(read, walked, "{path}"),
+            (Err(read), Err(walked)) => assert_eq!(read.kind(), walked.kind(), "{path}: {read} / {walked}"),
+            (read, walked) => panic!("{path}: {read:?} / {walked:?}"),
+        }
+    }
+    let place = |path: &str| root.place_inside(path).map(|place| place.expect("this kernel tells it"));
+    let own = root.own_path().unwrap();
+    assert_eq!(place("/absolute/b").unwrap(), own.join("a/b"));
+    assert_eq!(place("/../..").unwrap(), own);
+    assert!(place("/out").is_err() && place("/dangling").is_err() && place("/circle").is_err());
+    assert_eq!(root.folder_inside("/absolute/b", Links::Inside, None).unwrap().names().unwrap(), ["beside"]);
+    assert!(root.folder_inside("/a/file", Links::Inside, None).is_err());
+}

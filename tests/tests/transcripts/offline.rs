@@ -156,6 +156,9 @@ fn the_doctor_says_of_a_recorded_host_what_is_recorded() {
     ask(&mut transcript, &["baseline", "show"]);
     ask(&mut transcript, &["--apply", "no-such-finding"]);
     ask(&mut transcript, &["--revert"]);
+    ask(&mut transcript, &["--verbose"]);
+    let above = folder.path().to_str().expect("a plain path");
+    run(&mut transcript, &folder, &["doctor", "--sysroot", above, "--language", "en"], &[]);
     run(&mut transcript, &folder, &["doctor", "--sysroot", "/no/such/folder"], &[]);
     transcript.finish();
 }

@@ -24,7 +24,7 @@ const LAYERS: usize = 64;
 
 /// Disks that one file system may spread its data over.
 pub struct Backing {
-    /// The disks.
+    /// Names of the disks, as in `/sys/block`.
     pub disks: Vec<String>,
     /// What they write together at best, by their kind; none: the kind of one tells nothing.
     pub at_best: Option<f64>,
