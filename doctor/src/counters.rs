@@ -67,7 +67,10 @@ impl Counters {
     }
 }
 
-/// The paths that a pattern stands for.
+/// Paths that one pattern may stand for: more than any host has of one kind. In a record, names can lead to each other and multiply.
+const PATHS: usize = 16_384;
+
+/// The paths that a pattern stands for, the first [`PATHS`] of them.
 pub fn matching(system: &System, pattern: &str) -> Vec<String> {
     let mut paths = vec![String::new()];
     for part in pattern.split('/').skip(1) {
@@ -80,8 +83,24 @@ pub fn matching(system: &System, pattern: &str) -> Vec<String> {
                 }
                 name => vec![format!("{path}/{name}")],
             })
+            .take(PATHS)
             .collect();
     }
     paths.retain(|path| system.has(path));
     paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::Tree;
+
+    #[test]
+    fn names_that_lead_to_each_other_do_not_multiply() {
+        let tree = (0..150)
+            .fold(Tree::new().file("/sys/a/start", "1"), |tree, name| tree.link(&format!("/sys/a/{name}"), "../a"));
+        assert_eq!(matching(&tree.system(), "/sys/a/*/start").len(), 150);
+        assert!(matching(&tree.system(), "/sys/a/*/*").len() <= PATHS);
+        assert!(matching(&tree.system(), "/sys/a/*/*/*/*").len() <= PATHS);
+    }
 }

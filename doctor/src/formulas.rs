@@ -105,9 +105,11 @@ pub fn sata(gigabits: f64) -> f64 {
     gigabits / 10.0 * 0.92 * GB
 }
 
-/// SAS, by a lane's rate in gigabits and the port's lanes: 1.1 of 1.2 GB/s at 12 Gb/s.
+/// SAS, by a lane's rate in gigabits and the port's lanes: 1.1 of 1.2 GB/s at 12 Gb/s; 2.4 GB/s at 22.5 Gb/s, whose code takes 150 bits for
+/// 128.
 pub fn sas(gigabits: f64, lanes: u32) -> f64 {
-    gigabits / 10.0 * 0.92 * f64::from(lanes) * GB
+    let lane = if gigabits > 12.0 { gigabits / 8.0 * 128.0 / 150.0 } else { gigabits / 10.0 * 0.92 };
+    lane * f64::from(lanes) * GB
 }
 
 /// How long what waits to be written needs until it is on its device.
@@ -256,6 +258,7 @@ mod tests {
         is(usb(5000) / GB, 0.42, 2);
         is(sata(6.0) / GB, 0.55, 2);
         is(sas(12.0, 1) / GB, 1.1, 1);
+        is(sas(22.5, 2) / GB, 4.8, 1);
         // 90 % of 128 GB at 650 MB/s.
         is(drain_seconds(0.9 * 128.0 * GB, 650e6), 177.0, 0);
         // DMI 3 is four lanes at 8 GT/s, DMI 4 eight at 16.

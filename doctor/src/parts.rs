@@ -52,8 +52,8 @@ pub fn sockets(topology: &Topology) -> BTreeSet<u32> {
     topology.cpus.values().map(|cpu| cpu.package).collect()
 }
 
-/// Network controllers inside the processor or its chipset. Their link is made up: an X722 says `2.5 GT/s x1` and carries
-/// 10 Gb/s (device numbers of the drivers ixgbe, i40e, ice and amd-xgbe).
+/// Controllers inside the processor or its chipset. Their link is made up: an X722 says `2.5 GT/s x1` and carries
+/// 10 Gb/s (device numbers of the drivers ixgbe, i40e, ice and amd-xgbe), the SATA controllers of AMD's processors x16.
 pub fn is_on_die(device: &PciDevice) -> bool {
     match (device.vendor, device.device) {
         (
@@ -72,6 +72,7 @@ pub fn is_on_die(device: &PciDevice) -> bool {
             | 0x579c..=0x579f,
         ) => true,
         (0x1022, 0x1458 | 0x1459 | 0x1468 | 0x1641) => true,
+        (0x1022, 0x7900..=0x7906 | 0x7916 | 0x7917) => true,
         // An endpoint of the root complex has no link at all.
         _ => device.port_type == Some(9),
     }

@@ -106,8 +106,14 @@ impl Link<'_> {
             Evidence::new(format!("{folder}/current_link_speed"), format!("{} GT/s", self.lower.speed_gts)),
             Evidence::new(format!("{folder}/current_link_width"), self.lower.width),
         ];
-        shown.extend(self.payload.map(|payload| Evidence::new(format!("{folder}/config"), format!("MPS {payload}"))));
+        shown.extend(self.shown_payload());
         shown
+    }
+
+    /// Which packets it has.
+    fn shown_payload(&self) -> Option<Evidence> {
+        let path = format!("/sys/bus/pci/devices/{}/config", self.address);
+        self.payload.map(|payload| Evidence::new(path, format!("MPS {payload}")))
     }
 
     /// Both ends, now and at most.
@@ -330,6 +336,8 @@ struct Demand {
     disks: Option<Wants>,
     /// The most that one card of disks below wants.
     storage: f64,
+    /// It is the link of a network card itself, which check 1 judges while it runs below what it can.
+    of_network: bool,
 }
 
 impl Demand {
@@ -342,9 +350,9 @@ impl Demand {
         self.cards.len() == 1 && self.ports > 0
     }
 
-    /// What a link carries of it.
+    /// What a link carries of it: links of disks, and above switches, slow down while there is nothing to do.
     fn carried(&self, link: &Link) -> f64 {
-        if self.of_disks().is_some() { link.useful_at_best() } else { link.useful() }
+        if self.of_network { link.useful() } else { link.useful_at_best() }
     }
 }
 
@@ -383,12 +391,19 @@ fn demands(host: &Host) -> (BTreeMap<&str, (Link<'_>, Demand)>, Vec<String>) {
             Some(wants) => wants.bytes,
             None => f64::INFINITY,
         };
+        // A controller without disks wants nothing, and shares nothing. A graphics card with a switch of its own shows links inside of it that
+        // are made up.
+        let behind_own_switch = is_accelerator(device)
+            && topology.up_from(address).get(1).is_some_and(|(_, above)| above.vendor == device.vendor);
+        if behind_own_switch || is_storage && wanted == 0.0 {
+            continue;
+        }
         let name = called(topology, address);
         if wanted.is_infinite() && is_storage && own.is_some() && name != address {
             untold.push(name.clone());
         }
         for (nth, link) in links.into_iter().enumerate() {
-            let carries = link.useful();
+            let carries = link.useful_at_best();
             let own = nth == 0 && card(link.address) == card(address);
             // An adapter whose line no file tells, as without its driver's classes, wants what its link carries, too.
             if own && is_network && lines.is_empty() && !has_interface(topology, address) {
@@ -400,6 +415,7 @@ fn demands(host: &Host) -> (BTreeMap<&str, (Link<'_>, Demand)>, Vec<String>) {
                 demand.port = lines.iter().copied().fold(demand.port, f64::max);
                 demand.ports += lines.len();
                 demand.cards.push(name.clone());
+                demand.of_network |= own && is_network;
                 demand.disks = if own { disks.take() } else { None };
                 if is_storage {
                     demand.storage = demand.storage.max(wanted);
@@ -464,12 +480,15 @@ fn narrow_slot(link: &Link, demand: &Demand) -> Option<Finding> {
         None if demand.of_ports() => demand.ports,
         None => demand.cards.len(),
     };
-    let (speed, lanes) = match demand.of_disks().and(link.possible()) {
+    let (speed, lanes) = match link.possible().filter(|_| !demand.of_network) {
         Some(possible) => possible,
         None => (link.lower.speed_gts, link.lower.width),
     };
     let of_disks = demand.of_disks().into_iter().flat_map(|wants| wants.evidence.iter().cloned());
-    let shown = if demand.of_disks().is_some() { link.shown() } else { link.shown_now() };
+    let shown = match demand.of_network {
+        true => link.shown_now(),
+        false => link.shown().into_iter().chain(link.shown_payload()).collect(),
+    };
     Some(Finding {
         id: format!("pcie-slot/{}", link.address),
         check: 2,
@@ -579,6 +598,8 @@ mod tests {
     use super::super::expect::{key, of_verdict as found};
     use super::*;
     use forebay_host::topology::Payload;
+
+    mod demand;
 
     const ROOT: &str = "0000:00:01.0";
     const CARD: &str = "0000:06:00.0";

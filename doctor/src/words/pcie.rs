@@ -56,8 +56,8 @@ pub const ROWS: &[Row] = &[
         "pcie.slot-narrow",
         [
             "{device}: ports that are up: {ports}, {wanted} together. Their slot, {now} with packets of {payload} bytes, carries {carries}: one more cable adds nothing.",
-            "{device}：リンクアップ中の {ports} ポートの合計は {wanted} ですが、共有するスロット（{now}、ペイロード {payload} バイト）が運べるのは {carries} です。ケーブルを足しても速くなりません。",
-            "{device}: 연결된 포트 {ports}개의 합은 {wanted}이지만, 함께 쓰는 슬롯({now}, 페이로드 {payload}바이트)은 {carries}까지만 나릅니다. 케이블을 더해도 빨라지지 않습니다.",
+            "{device}：リンクアップ中の {ports} ポートの合計は {wanted} ですが、共有するスロット（{now}、ペイロード {payload} バイト）が転送できるのは {carries} です。ケーブルを足しても速くなりません。",
+            "{device}: 연결된 포트 {ports}개의 합은 {wanted}이지만, 함께 쓰는 슬롯({now}, 페이로드 {payload}바이트)은 {carries}까지만 전송할 수 있습니다. 케이블을 더해도 빨라지지 않습니다.",
         ],
     ),
     (
@@ -88,8 +88,8 @@ pub const ROWS: &[Row] = &[
         "pcie.slot-disks",
         [
             "{device}: disks at this controller: {ports}, which move about {wanted} together. Its slot, {now} with packets of {payload} bytes, carries {carries}.",
-            "{device}：このコントローラーのディスク {ports} 台は合計で約 {wanted} を運べますが、スロット（{now}、ペイロード {payload} バイト）が運べるのは {carries} です。",
-            "{device}: 이 컨트롤러의 디스크 {ports}개는 합쳐서 약 {wanted}까지 나를 수 있지만, 슬롯({now}, 페이로드 {payload}바이트)은 {carries}까지만 나릅니다.",
+            "{device}：このコントローラーのディスク {ports} 台は合計で約 {wanted} を転送できますが、スロット（{now}、ペイロード {payload} バイト）が転送できるのは {carries} です。",
+            "{device}: 이 컨트롤러의 디스크 {ports}개는 합쳐서 약 {wanted}까지 전송할 수 있지만, 슬롯({now}, 페이로드 {payload}바이트)은 {carries}까지만 전송할 수 있습니다.",
         ],
     ),
     (
@@ -112,16 +112,16 @@ pub const ROWS: &[Row] = &[
         "pcie.uplink-one",
         [
             "{device} could move {wanted}, and a link above it, {now} below {port} with packets of {payload} bytes, carries {carries}.",
-            "{device} は {wanted} を運べますが、その上位のリンク（{port} の下、{now}、ペイロード {payload} バイト）が運べるのは {carries} です。",
-            "{device}: 장치는 {wanted}까지 나를 수 있지만 그 위의 링크({port} 아래, {now}, 페이로드 {payload}바이트)는 {carries}까지만 나릅니다.",
+            "{device} は {wanted} を転送できますが、その上位のリンク（{port} の下、{now}、ペイロード {payload} バイト）が転送できるのは {carries} です。",
+            "{device}: 장치는 {wanted}까지 전송할 수 있지만 그 위의 링크({port} 아래, {now}, 페이로드 {payload}바이트)는 {carries}까지만 전송할 수 있습니다.",
         ],
     ),
     (
         "pcie.uplink-narrow",
         [
             "{ports} cards could move {wanted} together, and share a link of {now} below {port} with packets of {payload} bytes, which carries {carries}: {device}.",
-            "{ports} 枚のカードは合計 {wanted} を運べますが、{port} の下の 1 本のリンク（{now}、ペイロード {payload} バイト、{carries}）を共有しています：{device}。",
-            "카드 {ports}개는 합쳐서 {wanted}까지 나를 수 있지만 {port} 아래의 링크 하나({now}, 페이로드 {payload}바이트, {carries})를 함께 씁니다: {device}.",
+            "{ports} 枚のカードは合計 {wanted} を転送できますが、{port} の下の 1 本のリンク（{now}、ペイロード {payload} バイト、{carries}）を共有しています：{device}。",
+            "카드 {ports}개는 합쳐서 {wanted}까지 전송할 수 있지만 {port} 아래의 링크 하나({now}, 페이로드 {payload}바이트, {carries})를 함께 씁니다: {device}.",
         ],
     ),
     (
@@ -136,16 +136,16 @@ pub const ROWS: &[Row] = &[
         "pcie.slots-fine",
         [
             "PCIe slots: the tightest is that of {device}, which carries {carries} for {wanted} at most: {factor} times.",
-            "PCIe スロット：最も余裕が少ないのは {device} で、最大 {wanted} に対して {carries} を運べます（{factor} 倍）。",
-            "PCIe 슬롯: 여유가 가장 적은 것은 {device}이며, 최대 {wanted}에 대해 {carries}를 나릅니다({factor}배).",
+            "PCIe スロット：最も余裕が少ないのは {device} で、最大 {wanted} に対して {carries} を転送できます（{factor} 倍）。",
+            "PCIe 슬롯: 여유가 가장 적은 것은 {device}이며, 최대 {wanted}에 대해 {carries}까지 전송할 수 있습니다({factor}배).",
         ],
     ),
     (
         "pcie.slots-even",
         [
             "PCIe slots: the tightest is that of {device}, which carries {carries} for {wanted} at most: {factor} times, as good as even.",
-            "PCIe スロット：最も余裕が少ないのは {device} で、最大 {wanted} に対して {carries} を運べます（{factor} 倍、ほぼ同等）。",
-            "PCIe 슬롯: 여유가 가장 적은 것은 {device}이며, 최대 {wanted}에 대해 {carries}를 나릅니다({factor}배, 거의 같음).",
+            "PCIe スロット：最も余裕が少ないのは {device} で、最大 {wanted} に対して {carries} を転送できます（{factor} 倍、ほぼ同等）。",
+            "PCIe 슬롯: 여유가 가장 적은 것은 {device}이며, 최대 {wanted}에 대해 {carries}까지 전송할 수 있습니다({factor}배, 거의 같음).",
         ],
     ),
     (

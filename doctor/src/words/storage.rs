@@ -136,8 +136,8 @@ pub const ROWS: &[Row] = &[
         "disk.line-slow",
         [
             "{disk} runs at {speed} Gb/s, which carries {carries}/s; a disk of its kind moves {moves}/s.",
-            "{disk} のリンクは {speed} Gb/s で、運べるのは {carries}/s です。同種のディスクは {moves}/s を出せます。",
-            "{disk}의 링크는 {speed} Gb/s이며 {carries}/s까지 나릅니다. 같은 종류의 디스크는 {moves}/s까지 냅니다.",
+            "{disk} のリンクは {speed} Gb/s で、転送できるのは {carries}/s までです。同種のディスクは {moves}/s を出せます。",
+            "{disk}의 링크는 {speed} Gb/s이며 {carries}/s까지 전송할 수 있습니다. 같은 종류의 디스크는 {moves}/s까지 냅니다.",
         ],
     ),
     (
@@ -197,11 +197,43 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "disk.md-spare",
+        [
+            "The array {array} lacks {missing} of its {disks} disks: it is slower. Failures that it still survives: {left}.",
+            "アレイ {array} はディスク {disks} 台のうち {missing} 台を欠いており、速度が落ちます。あと {left} 台の故障には耐えられます。",
+            "어레이 {array}에 디스크 {disks}개 중 {missing}개가 없어 속도가 떨어집니다. 앞으로 {left}개까지는 더 고장 나도 견딥니다.",
+        ],
+    ),
+    (
+        "disk.md-recovers",
+        [
+            "The array {array} lacks {missing} of its {disks} disks, and is being rebuilt on another: it is slower until that is done. Failures that it still survives meanwhile: {left}.",
+            "アレイ {array} はディスク {disks} 台のうち {missing} 台を欠いており、別のディスクに再構築中です。完了まで速度が落ちます。それまでに耐えられる故障は {left} 台です。",
+            "어레이 {array}에 디스크 {disks}개 중 {missing}개가 없어 다른 디스크에 재구축하고 있습니다. 끝날 때까지 속도가 떨어집니다. 그동안 견딜 수 있는 고장: {left}개.",
+        ],
+    ),
+    (
+        "disk.md-places",
+        [
+            "The mirror {array} has {disks} places, and {missing} of them are empty; no member of it has failed. The system's arrays of storage boxes with free bays look so; elsewhere a disk is missing.",
+            "ミラー {array} の {disks} 個のスロットのうち {missing} 個が空です。故障したメンバーはありません。空きベイのある NAS のシステム用アレイでは正常ですが、それ以外ではディスクが欠けています。",
+            "미러 {array}의 슬롯 {disks}개 중 {missing}개가 비어 있으며, 고장 난 멤버는 없습니다. 빈 베이가 있는 NAS의 시스템용 어레이라면 정상이고, 그렇지 않다면 디스크가 빠진 것입니다.",
+        ],
+    ),
+    (
+        "disk.md-failed",
+        [
+            "The array {array} lacks {missing} of its {disks} disks, more than it can do without: its data cannot be read in full.",
+            "アレイ {array} はディスク {disks} 台のうち {missing} 台を欠いています。冗長性を超えているため、データを完全には読み出せません。",
+            "어레이 {array}에 디스크 {disks}개 중 {missing}개가 없습니다. 여분보다 많이 빠져 있어 데이터를 온전히 읽을 수 없습니다.",
+        ],
+    ),
+    (
         "disk.md-broken",
         [
-            "The array {array} is broken: it has nothing to spare, and lacks a disk.",
-            "アレイ {array} は壊れています。冗長性がなく、ディスクが欠けています。",
-            "손상된 어레이: {array}. 여분이 없는데 디스크가 빠져 있습니다.",
+            "The array {array} is broken: it lacks more disks than it can do without.",
+            "アレイ {array} は壊れています。冗長性を超える数のディスクが欠けています。",
+            "손상된 어레이: {array}. 여분보다 많은 디스크가 빠져 있습니다.",
         ],
     ),
     (
@@ -221,19 +253,27 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "disk.md-stopped-remedy",
+        [
+            "change nothing yet, neither with --add nor with --create, which can destroy the data; look at the members with mdadm --examine, check cables and power, then assemble the array",
+            "まだ何も変更しないでください。--add や --create はデータを壊すおそれがあります。mdadm --examine でメンバーを調べ、ケーブルと電源を確認してから、アレイを組み立て直してください（--assemble）",
+            "아직 아무것도 바꾸지 마십시오. --add나 --create는 데이터를 파괴할 수 있습니다. mdadm --examine으로 멤버를 살펴보고 케이블과 전원을 확인한 뒤 어레이를 다시 조립하십시오(--assemble)",
+        ],
+    ),
+    (
         "disk.md-syncs",
         [
-            "The array {array} is being read or rebuilt in the background ({action}): {share} done, {speed}/s, about {minutes} minutes left. Other requests share its disks with that.",
-            "アレイ {array} は内部処理中です（{action}）：{share} 完了、{speed}/s、残り約 {minutes} 分。ディスクの時間がそれに割かれます。",
-            "어레이 {array}에서 내부 작업이 진행 중입니다({action}): {share} 완료, {speed}/s, 약 {minutes}분 남음. 디스크가 그 작업에도 시간을 씁니다.",
+            "The array {array} is being read or rebuilt in the background ({action}): {share} done, {speed}, about {minutes} minutes left. Other requests share its disks with that.",
+            "アレイ {array} は内部処理中です（{action}）：{share} 完了、{speed}、残り約 {minutes} 分。ディスクの時間がそれに割かれます。",
+            "어레이 {array}에서 내부 작업이 진행 중입니다({action}): {share} 완료, {speed}, 약 {minutes}분 남음. 디스크가 그 작업에도 시간을 씁니다.",
         ],
     ),
     (
         "disk.md-limit",
         [
-            "The array {array} is being rebuilt ({action}) at the kernel's speed limit: {speed}/s, {share} done, about {minutes} minutes left.",
-            "アレイ {array} の処理（{action}）はカーネルの上限で頭打ちになっています：{speed}/s、{share} 完了、残り約 {minutes} 分。",
-            "어레이 {array}의 작업({action})이 커널의 한도에 걸려 있습니다: {speed}/s, {share} 완료, 약 {minutes}분 남음.",
+            "The array {array} is being rebuilt ({action}) at the kernel's speed limit: {speed}, {share} done, about {minutes} minutes left.",
+            "アレイ {array} の処理（{action}）はカーネルの上限で頭打ちになっています：{speed}、{share} 完了、残り約 {minutes} 分。",
+            "어레이 {array}의 작업({action})이 커널의 한도에 걸려 있습니다: {speed}, {share} 완료, 약 {minutes}분 남음.",
         ],
     ),
     (
@@ -242,6 +282,14 @@ pub const ROWS: &[Row] = &[
             "raise the limit while the host has little else to do; the rebuild ends sooner, and other requests wait longer meanwhile",
             "ホストがあまり使われていない間、上限を上げます。早く元に戻りますが、その間ほかの処理はディスクを長く待ちます",
             "호스트에 다른 일이 적은 동안 한도를 올리십시오. 더 빨리 끝나지만 그동안 다른 작업은 디스크를 더 오래 기다립니다",
+        ],
+    ),
+    (
+        "disk.md-local-remedy",
+        [
+            "this array has a limit of its own: have it follow that of the system again while the host has little else to do",
+            "このアレイには個別の上限が設定されています。ホストがあまり使われていない間、システムの上限に従うよう戻してください",
+            "이 어레이에는 따로 정한 한도가 있습니다. 호스트에 다른 일이 적은 동안 다시 시스템의 한도를 따르게 하십시오",
         ],
     ),
     (
@@ -269,11 +317,27 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "disk.zfs-path-remedy",
+        [
+            "bring the device, or the path to it, back, then let the pool go on (zpool clear)",
+            "デバイスまたはそこへの経路を復旧させてから、プールを再開してください（zpool clear）",
+            "장치나 그 경로를 되살린 뒤 풀을 다시 동작시키십시오(zpool clear)",
+        ],
+    ),
+    (
+        "disk.zfs-look-remedy",
+        [
+            "see what the pool lacks, and change nothing before that is known",
+            "プールに何が欠けているかを確認し、それが分かるまで何も変更しないでください",
+            "풀에 무엇이 빠져 있는지 확인하고, 알기 전에는 아무것도 바꾸지 마십시오",
+        ],
+    ),
+    (
         "disk.zfs-fine",
         [
-            "ZFS: pools: {pools}, none of them degraded.",
-            "ZFS：プール {pools} 個。縮退しているものはありません。",
-            "ZFS: 풀 {pools}개. 성능이나 여분이 저하된(DEGRADED) 것은 없습니다.",
+            "ZFS: pools: {pools}, all of them online.",
+            "ZFS：プール {pools} 個はすべてオンラインです。",
+            "ZFS: 풀 {pools}개가 모두 온라인입니다.",
         ],
     ),
     (
@@ -335,17 +399,17 @@ pub const ROWS: &[Row] = &[
     (
         "disk.cache-remedy",
         [
-            "switch it on where file systems and databases flush what must last, as those of Linux do (for SAS: sdparm --set WCE)",
-            "ファイルシステムやデータベースが必要なデータをフラッシュする場合（Linux では通常そうです）は有効にします（SAS では sdparm --set WCE）",
-            "파일 시스템과 데이터베이스가 남아야 할 데이터를 플러시한다면(Linux에서는 보통 그렇습니다) 켜십시오(SAS: sdparm --set WCE)",
+            "switch it on where file systems and databases flush what must last, as those of Linux do",
+            "ファイルシステムやデータベースが必要なデータをフラッシュする場合（Linux では通常そうです）は有効にします",
+            "파일 시스템과 데이터베이스가 남아야 할 데이터를 플러시한다면(Linux에서는 보통 그렇습니다) 켜십시오",
         ],
     ),
     (
         "disk.cache-fine",
         [
-            "Write cache: on for all SATA and SAS disks that report it ({disks}).",
-            "書き込みキャッシュ：状態の分かる SATA・SAS ディスク {disks} 台すべてで有効です。",
-            "쓰기 캐시: 상태를 알려 주는 SATA·SAS 디스크 {disks}개 모두에서 켜져 있습니다.",
+            "Write cache: on for all spinning SATA and SAS disks that report it ({disks}).",
+            "書き込みキャッシュ：状態の分かる SATA・SAS の回転ディスク {disks} 台すべてで有効です。",
+            "쓰기 캐시: 상태를 알려 주는 SATA·SAS 회전 디스크 {disks}개 모두에서 켜져 있습니다.",
         ],
     ),
     (
@@ -377,7 +441,7 @@ pub const ROWS: &[Row] = &[
         [
             "{disk} has zones (shingled tracks, host-aware): writes that are not sequential make it rewrite whole zones.",
             "{disk} はゾーン付きです（瓦記録、host-aware）。先頭から順でない書き込みでは、ゾーン全体が書き直されます。",
-            "{disk}에는 구역이 있습니다(SMR, host-aware). 앞에서부터 차례로 쓰지 않으면 구역 전체를 다시 씁니다.",
+            "{disk}에는 존이 있습니다(SMR, host-aware). 앞에서부터 차례로 쓰지 않으면 존 전체를 다시 씁니다.",
         ],
     ),
     (
@@ -385,7 +449,7 @@ pub const ROWS: &[Row] = &[
         [
             "{disk} has zones that take sequential writes only (host-managed): most file systems cannot use it.",
             "{disk} は先頭から順にしか書き込めないゾーン付きです（host-managed）。多くのファイルシステムでは使えません。",
-            "{disk}에는 앞에서부터 차례로만 쓸 수 있는 구역이 있습니다(host-managed). 대부분의 파일 시스템은 이 디스크를 쓸 수 없습니다.",
+            "{disk}에는 앞에서부터 차례로만 쓸 수 있는 존이 있습니다(host-managed). 대부분의 파일 시스템은 이 디스크를 쓸 수 없습니다.",
         ],
     ),
     (
@@ -393,7 +457,7 @@ pub const ROWS: &[Row] = &[
         [
             "keep what is written once and in order on it, with a file system that knows zones (f2fs, btrfs), or dm-zoned above it",
             "ゾーンに対応したファイルシステム（f2fs、btrfs）または dm-zoned を使い、順に一度だけ書くデータを置きます",
-            "구역을 지원하는 파일 시스템(f2fs, btrfs)이나 dm-zoned를 쓰고, 차례로 한 번만 쓰는 데이터를 두십시오",
+            "존을 지원하는 파일 시스템(f2fs, btrfs)이나 dm-zoned를 쓰고, 차례로 한 번만 쓰는 데이터를 두십시오",
         ],
     ),
     (
@@ -401,7 +465,7 @@ pub const ROWS: &[Row] = &[
         [
             "Zones: no spinning disk of {disks} reports any. Disks that hide their shingled tracks (drive-managed) report none either.",
             "ゾーン：回転ディスク {disks} 台のうち、ゾーン付きと申告するものはありません。瓦記録を隠すディスク（drive-managed）は申告しません。",
-            "구역: 회전 디스크 {disks}개 중 구역이 있다고 알리는 것은 없습니다. SMR을 숨기는 디스크(drive-managed)는 알리지 않습니다.",
+            "존: 회전 디스크 {disks}개 중 존이 있다고 알리는 것은 없습니다. SMR을 숨기는 디스크(drive-managed)는 알리지 않습니다.",
         ],
     ),
     (
@@ -469,11 +533,35 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "disk.nvme-path-dead",
+        [
+            "The kernel has given up the NVMe controller {controller}: this path to its disks cannot be used until it is reset. Another controller of the same subsystem answers.",
+            "カーネルは NVMe コントローラー {controller} を切り離しました。リセットするまでこの経路は使えません。同じサブシステムの別のコントローラーは応答しています。",
+            "커널이 포기한 NVMe 컨트롤러: {controller}. 초기화할 때까지 이 경로는 쓸 수 없습니다. 같은 서브시스템의 다른 컨트롤러는 응답합니다.",
+        ],
+    ),
+    (
+        "disk.nvme-path-away",
+        [
+            "The NVMe controller {controller} does not answer ({state}): this path to its disks cannot be used meanwhile. Another controller of the same subsystem answers.",
+            "NVMe コントローラー {controller} が応答しません（{state}）。その間この経路は使えません。同じサブシステムの別のコントローラーは応答しています。",
+            "응답하지 않는 NVMe 컨트롤러: {controller}({state}). 그동안 이 경로는 쓸 수 없습니다. 같은 서브시스템의 다른 컨트롤러는 응답합니다.",
+        ],
+    ),
+    (
         "disk.nvme-remedy",
         [
             "read why in the kernel's log; look at the slot, the firmware and the temperature, or at the network where the disk is remote",
             "カーネルのログで理由を確認し、スロット、ファームウェア、温度、リモートの場合はネットワークを調べてください",
             "커널 로그에서 이유를 확인하고 슬롯, 펌웨어, 온도, 원격 디스크라면 네트워크를 살펴보십시오",
+        ],
+    ),
+    (
+        "disk.tells-nothing",
+        [
+            "the file says neither that all is well nor what is wrong: ask the file system's own tool (btrfs device stats, zpool status)",
+            "このファイルからは正常とも異常とも分かりません。ファイルシステムのツール（btrfs device stats、zpool status）で確認してください",
+            "이 파일로는 정상인지 이상인지 알 수 없습니다. 파일 시스템의 도구(btrfs device stats, zpool status)로 확인하십시오",
         ],
     ),
     (

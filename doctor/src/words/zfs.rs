@@ -117,18 +117,6 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "zfs.pool",
-        ["The pool {pool} is {state}.", "プール {pool} の状態は {state} です。", "풀 {pool}의 상태는 {state}입니다."],
-    ),
-    (
-        "zfs.pool-help",
-        [
-            "see what zpool status says, and replace what has failed",
-            "zpool status の出力を確認し、故障したものを交換してください",
-            "zpool status의 출력을 확인하고 고장 난 것을 교체하십시오",
-        ],
-    ),
-    (
         "zfs.ask",
         [
             "no file shows them: zpool get ashift and zfs get sync,recordsize do",

@@ -3,9 +3,9 @@
 use super::wants::at_best;
 use crate::Host;
 use crate::checks::growth::{self, DiskWork};
-use crate::checks::storage::real_disks;
 use crate::counters::matching;
 use forebay_host::system::System;
+use forebay_host::topology::Disk;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A disk that was written less since the host started holds nothing that waits to be written: an archive, a spare.
@@ -21,6 +21,8 @@ const LARGE_WRITE: f64 = 65536.0;
 const COUNT_WRAPS_S: f64 = 4_294_967.0;
 /// Layers above one disk that are followed: more than anybody stacks.
 const LAYERS: usize = 64;
+/// Names that are looked at above all disks together: more than any host has.
+const LOOKS: usize = 1 << 21;
 
 /// Disks that one file system may spread its data over.
 pub struct Backing {
@@ -57,19 +59,27 @@ fn done(host: &Host) -> Option<BTreeMap<String, (f64, f64)>> {
 }
 
 /// All that lies above a disk or its partitions: devices, and file systems that join several (`btrfs:` and its id), by their members.
-fn above(system: &System, disk: &str, file_systems: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let base = |path: String| path.rsplit('/').next().map(str::to_owned);
+/// `looks` is what may still be looked at.
+fn above(system: &System, disk: &str, file_systems: &BTreeMap<String, String>, looks: &mut usize) -> BTreeSet<String> {
     let (mut all, mut left) = (BTreeSet::new(), vec![disk.to_owned()]);
+    let mut list = |path: String| {
+        if *looks == 0 {
+            return Vec::new();
+        }
+        let names = system.list(&path).known().unwrap_or_default();
+        *looks = looks.saturating_sub(names.len() + 1);
+        names
+    };
     while let Some(device) = left.pop() {
         let folder = format!("/sys/block/{device}");
-        let starts = matching(system, &format!("{folder}/*/start"));
-        let parts = starts.into_iter().filter_map(|path| base(path.trim_end_matches("/start").to_owned()));
-        for member in parts.chain([device.clone()]) {
-            all.extend(file_systems.get(&member).map(|id| format!("btrfs:{id}")));
+        let mut holders = list(format!("{folder}/holders"));
+        all.extend(file_systems.get(&device).map(|id| format!("btrfs:{id}")));
+        // Partitions have the disk's name before their own.
+        for part in list(folder.clone()).into_iter().filter(|name| *name != device && name.starts_with(&device)) {
+            all.extend(file_systems.get(&part).map(|id| format!("btrfs:{id}")));
+            holders.extend(list(format!("{folder}/{part}/holders")));
         }
-        let own = system.list(&format!("{folder}/holders")).known().unwrap_or_default();
-        let of_parts = matching(system, &format!("{folder}/*/holders/*")).into_iter().filter_map(base);
-        for holder in own.into_iter().chain(of_parts) {
+        for holder in holders {
             if all.len() < LAYERS && all.insert(holder.clone()) {
                 left.push(holder);
             }
@@ -95,13 +105,33 @@ fn mounts_beside_zfs(host: &Host) -> Option<String> {
     (!pools.is_empty()).then(|| host.system.text("/proc/self/mounts").known().unwrap_or_default())
 }
 
-/// What is written to on this host, each by itself: two disks below one layer are one backing.
+/// Whether a device is written to by itself: no layer above others, and none in memory. `looks` is what may still be looked at.
+fn is_written(host: &Host, name: &str, disk: &Disk, looks: &mut usize) -> bool {
+    // Drives for discs and for floppies have a size without one; only what the kernel counts of them tells that they are written to.
+    let is_counted = disk.kind != "other" || host.counters.0.contains_key("/proc/diskstats");
+    if disk.bytes == 0 || !is_counted || ["loop", "ram", "dm", "md"].contains(&disk.kind.as_str()) {
+        return false;
+    }
+    if disk.kind != "other" || *looks == 0 {
+        return true;
+    }
+    let below = host.system.list(&format!("/sys/block/{name}/slaves")).known().unwrap_or_default();
+    *looks = looks.saturating_sub(below.len() + 1);
+    below.is_empty()
+}
+
+/// What is written to on this host, each by itself: two disks below one layer are one backing. A device of a kind that is not known (cards,
+/// volumes of a network) is one like others, of which nothing is assumed.
 pub fn backings(host: &Host) -> Vec<Backing> {
     let (file_systems, mounts) = (of_btrfs(&host.system), mounts_beside_zfs(host));
     // Disks, and what is above them.
     let mut groups: Vec<(Vec<String>, BTreeSet<String>)> = Vec::new();
-    for (name, _) in real_disks(host) {
-        let above = above(&host.system, name, &file_systems);
+    let mut looks = LOOKS;
+    for (name, disk) in &host.topology.disks {
+        if !is_written(host, name, disk, &mut looks) {
+            continue;
+        }
+        let above = above(&host.system, name, &file_systems, &mut looks);
         let is_mounted = |mounts: &String| mounts.lines().any(|line| line.starts_with(&format!("/dev/{name}")));
         if above.is_empty() && mounts.as_ref().is_some_and(|mounts| !is_mounted(mounts)) {
             continue;

@@ -319,6 +319,26 @@ mod tests {
         fine(&two(9), 43);
     }
 
+    #[test]
+    fn devices_of_other_kinds_that_are_written_to_are_not_left_out_and_nothing_is_assumed_of_them() {
+        for name in ["mmcblk0", "nbd0", "rbd0", "xvda", "dasda"] {
+            let with = |sectors, ms| {
+                let disks = [("sda", 78_125_000, 200_000), (name, sectors, ms)];
+                done(spinning(dirty(20, 20)).disk(name, "", 64), &disks)
+            };
+            assert_eq!(not_seen(&with(1_000_000, 9), 43), format!("/proc/diskstats: {name}"));
+            // What it was seen to write clears it, and what hardly is written to does not count.
+            fine(&with(78_125_000, 200_000), 43);
+            fine(&with(9, 9), 43);
+        }
+        for name in ["loop0", "ram0", "zram0", "dm-0", "md0", "bcache0"] {
+            let tree = spinning(dirty(20, 20)).disk(name, "", 64).file(&format!("/sys/block/{name}/slaves/sda/x"), "");
+            fine(&done(tree, &[("sda", 78_125_000, 200_000), (name, 1_000_000, 9)]), 43);
+        }
+        // A drive for discs has a size without one.
+        not_here(&dirty(20, 20).disk("sr0", "", 1), 43);
+    }
+
     fn tree_of_two(tree: Tree) -> Tree {
         let nvme = "0000:05:00.0";
         spinning(tree).pci(nvme, 0x010802, 0).driver(nvme, "nvme").disk("nvme0n1", nvme, 100)

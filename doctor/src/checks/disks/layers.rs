@@ -4,30 +4,40 @@ use super::Reader;
 use super::wants::named;
 use crate::Host;
 use crate::checks::storage::real_disks;
-use crate::counters::matching;
 use crate::findings::{Confidence, Evidence, Finding, Remedy, Sentence, Severity, Verdict};
 use crate::show;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Devices that are looked at below all layers, each as often as it lies below one: more than any host has.
-const LOOKS: u32 = 65_536;
+/// Devices that are looked at, or only named, below all layers, each as often as it lies below one: more than any host has.
+const LOOKS: usize = 65_536;
+/// Names in the folders of all disks that are looked at, which partitions are among: more than any host has.
+const NAMES: usize = 1 << 21;
 
 /// What layers lie on.
-struct Below<'a> {
+pub(super) struct Below<'a> {
     host: &'a Host,
     /// The disk, or the array, that a partition is of.
     wholes: BTreeMap<String, String>,
-    looks: u32,
+    looks: usize,
 }
 
 impl<'a> Below<'a> {
-    fn of(host: &'a Host) -> Below<'a> {
-        let parts = |whole: &String| {
-            let paths = matching(&host.system, &format!("/sys/block/{whole}/*/start"));
-            let part = |path: String| Some((path.rsplit('/').nth(1)?.to_owned(), whole.clone()));
-            paths.into_iter().filter_map(part).collect::<Vec<(String, String)>>()
-        };
-        Below { host, wholes: host.topology.disks.keys().flat_map(parts).collect(), looks: LOOKS }
+    pub(super) fn of(host: &'a Host) -> Below<'a> {
+        let (mut wholes, mut left) = (BTreeMap::new(), NAMES);
+        for whole in host.topology.disks.keys() {
+            let folder = format!("/sys/block/{whole}");
+            let names = host.system.list(&folder).known().unwrap_or_default();
+            // Partitions have the disk's name before their own.
+            let is_part = |name: &String| {
+                name != whole && name.starts_with(whole) && host.system.has(&format!("{folder}/{name}/start"))
+            };
+            left -= left.min(names.len() + 1);
+            wholes.extend(names.into_iter().filter(is_part).map(|name| (name, whole.clone())));
+            if left == 0 {
+                break;
+            }
+        }
+        Below { host, wholes, looks: LOOKS }
     }
 
     /// What a layer lies on, directly: layers and disks.
@@ -37,18 +47,18 @@ impl<'a> Below<'a> {
     }
 
     /// The disks at the bottom of a layer. None: there is too much of it.
-    fn disks(&mut self, device: &str) -> Option<BTreeSet<String>> {
-        let (mut seen, mut left, mut disks) = (BTreeSet::new(), vec![device.to_owned()], BTreeSet::new());
+    pub(super) fn disks(&mut self, device: &str) -> Option<BTreeSet<String>> {
+        let (mut seen, mut left) = (BTreeSet::from([device.to_owned()]), vec![device.to_owned()]);
+        let mut disks = BTreeSet::new();
         while let Some(device) = left.pop() {
-            if !seen.insert(device.clone()) {
-                continue;
-            }
             self.looks = self.looks.checked_sub(1)?;
             let below = self.directly(&device);
+            // What is named counts, too: a folder can name thousands that all lead to itself.
+            self.looks = self.looks.saturating_sub(below.len());
             if below.is_empty() {
                 disks.insert(device);
             }
-            left.extend(below);
+            left.extend(below.into_iter().filter(|below| seen.insert(below.clone())));
         }
         Some(disks)
     }

@@ -1,7 +1,7 @@
 //! Check 46: what the lines of disks at SATA and SAS run at.
 
 use super::Reader;
-use super::wants::{Port, gigabits, moves, named, ports_of};
+use super::wants::{Port, gigabits, is_sata, moves, named, ports_of};
 use crate::Host;
 use crate::checks::storage::real_disks;
 use crate::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 const SHORT: f64 = 1.10;
 /// What an SSD moves at 6 Gb/s; those at SAS may be made for no more.
 const SSD: f64 = 560e6;
+/// Where SATA ends, in gigabits a second, whatever the lane of a SAS controller can.
+const SATA_MOST: f64 = 6.0;
 
 /// A disk's port, while all of them are looked at.
 struct Look<'a, 'b> {
@@ -27,7 +29,7 @@ struct Look<'a, 'b> {
 }
 
 /// Check 46. Reads what the links of SATA and the lanes of SAS run at, and what they are limited to. Rules: the kernel has lowered a
-/// link's limit, which it does after errors; lanes of one port differ; a lane is set to less than it can; a line carries less than
+/// link's limit, which it does after errors; lanes of one port differ; a lane runs at a limit that is set to less than it and its disk can; a line carries less than
 /// its disk moves.
 pub fn lines(host: &Host) -> Verdict {
     if host.topology.hypervisor.is_some() {
@@ -129,6 +131,10 @@ impl Look<'_, '_> {
         let at = |lane: &str, file: &str| format!("/sys/class/sas_phy/{lane}/{file}");
         let mut rates: Vec<(f64, Evidence)> = Vec::new();
         let mut set: Option<(f64, f64, Vec<Evidence>)> = None;
+        let disk_most = match disk {
+            Some(disk) if is_sata(self.host, name, disk) => SATA_MOST,
+            _ => f64::INFINITY,
+        };
         for lane in lanes {
             let [now, most, hardware] =
                 ["negotiated_linkrate", "maximum_linkrate", "maximum_linkrate_hw"].map(|file| {
@@ -137,10 +143,11 @@ impl Look<'_, '_> {
                 });
             let Some(now) = now else { continue };
             if let (Some((most, shown)), Some((hardware, shown_hardware))) = (most, hardware)
-                && now.0 <= most
-                && most < hardware
+                // What runs below the limit is held back by the other end.
+                && now.0 == most
+                && most < hardware.min(disk_most)
             {
-                set.get_or_insert((most, hardware, vec![now.1.clone(), shown, shown_hardware]));
+                set.get_or_insert((most, hardware.min(disk_most), vec![now.1.clone(), shown, shown_hardware]));
             }
             rates.push(now);
         }
@@ -167,7 +174,8 @@ impl Look<'_, '_> {
             id: format!("disk-line/{port}"),
             check: 46,
             severity,
-            confidence: Confidence::Certain,
+            // Whether the other end can do more is not shown.
+            confidence: if key == "disk.lane-set" { Confidence::Likely } else { Confidence::Certain },
             text: Sentence::new(key)
                 .with("port", port)
                 .with("disk", named(self.host, name))

@@ -7,6 +7,7 @@ mod backing;
 pub mod dirty;
 mod layers;
 mod lines;
+mod md;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use std::str::FromStr;
 /// Checks 46 to 55, in the order of their numbers.
 pub const CHECKS: &[Check] = &[
     Check { number: 46, word: "disk-line", look: lines::lines },
-    Check { number: 47, word: "md-array", look: arrays::md },
+    Check { number: 47, word: "md-array", look: md::md },
     Check { number: 48, word: "zfs-pool", look: arrays::zfs },
     Check { number: 49, word: "btrfs", look: arrays::btrfs },
     Check { number: 50, word: "disk-cache", look: settings::write_cache },
@@ -31,10 +32,10 @@ pub const CHECKS: &[Check] = &[
     Check { number: 55, word: "nvme-state", look: settings::nvme_state },
 ];
 
-/// Reads files, and keeps the first reason why one that is there could not be read.
+/// Reads files, and keeps the first reason why one that is there could not be read, or told nothing, with what would show it.
 struct Reader<'a> {
     system: &'a System,
-    hidden: Option<String>,
+    hidden: Option<(String, &'static str)>,
 }
 
 impl<'a> Reader<'a> {
@@ -47,7 +48,7 @@ impl<'a> Reader<'a> {
             Seen::Is(value) => Some(value),
             Seen::Absent => None,
             Seen::Hidden(why) => {
-                self.hidden.get_or_insert(why);
+                self.hidden.get_or_insert((why, "doctor.as-root"));
                 None
             }
         }
@@ -63,11 +64,16 @@ impl<'a> Reader<'a> {
         self.known(seen)
     }
 
+    /// A file says nothing that is known, so that nothing follows from it.
+    fn tells_nothing(&mut self, path: &str, text: &str) {
+        self.hidden.get_or_insert((format!("{path}: {:.80}", text.trim()), "disk.tells-nothing"));
+    }
+
     /// What was found comes first; where a part could not be read, nothing is said to be fine.
     fn verdict(self, found: Vec<Finding>, fine: Option<Sentence>) -> Verdict {
         match (found.is_empty(), self.hidden, fine) {
             (false, ..) => Verdict::Found(found),
-            (true, Some(what), _) => Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
+            (true, Some((what, how)), _) => Verdict::NotSeen { what, how: Sentence::new(how) },
             (true, None, Some(fine)) => Verdict::Fine(fine),
             (true, None, None) => Verdict::NotHere,
         }

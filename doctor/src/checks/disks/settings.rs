@@ -1,13 +1,14 @@
 //! Checks 50 to 52 and 55: how disks are set, and the state of the controllers of NVMe.
 
 use super::Reader;
-use super::wants::{is_single, named};
+use super::wants::{is_sata, is_single, named};
 use crate::Host;
 use crate::checks::storage::real_disks;
 use crate::counters::matching;
 use crate::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
 use crate::show;
 use forebay_host::topology::Disk;
+use std::collections::BTreeSet;
 
 /// Requests that a disk at SATA takes at once with NCQ.
 const NCQ: u32 = 32;
@@ -27,17 +28,21 @@ fn all_named(host: &Host, names: &[&String]) -> String {
     show::names(&names.iter().map(|name| named(host, name)).collect::<Vec<String>>())
 }
 
-/// Check 50. Reads whether the cache of each disk is used for writes. Rule: it is not.
+/// Check 50. Reads whether the cache of each spinning disk is used for writes; an SSD has another. Rule: it is not.
 pub fn write_cache(host: &Host) -> Verdict {
     let mut read = Reader::of(&host.system);
     let (mut off, mut evidence, mut on) = (Vec::new(), Vec::new(), 0);
-    for (name, _) in disks(host) {
+    // By what sets the caches of disks: for SATA, and for SAS.
+    let mut commands = BTreeSet::new();
+    for (name, disk) in disks(host).into_iter().filter(|(_, disk)| disk.rotational) {
         // The disk's own word; the queue's can be set to another, to leave out flushes.
         let of_disk = matching(&host.system, &format!("/sys/block/{name}/device/scsi_disk/*/cache_type"));
         let path = of_disk.into_iter().next().unwrap_or_else(|| format!("/sys/block/{name}/queue/write_cache"));
         match read.text(&path) {
             Some(kind) if kind == "write through" || kind == "none" => {
                 off.push(name);
+                let is_sata = is_sata(host, name, disk);
+                commands.insert(if is_sata { "hdparm -W1 /dev/DISK" } else { "sdparm --set WCE /dev/DISK" });
                 evidence.push(Evidence::new(path, kind));
             }
             Some(kind) if kind.starts_with("write back") => on += 1,
@@ -49,14 +54,17 @@ pub fn write_cache(host: &Host) -> Verdict {
         id: "disk-cache/off".to_owned(),
         check: 50,
         severity: Severity::Note,
-        confidence: Confidence::Certain,
+        confidence: Confidence::Likely,
         text: Sentence::new("disk.cache-off").with("disks", all_named(host, &off)),
         evidence,
         number: None,
-        remedies: vec![Remedy::Explain {
-            what: Sentence::new("disk.cache-remedy"),
-            command: Some("hdparm -W1 /dev/DISK".to_owned()),
-        }],
+        remedies: commands
+            .into_iter()
+            .map(|command| Remedy::Explain {
+                what: Sentence::new("disk.cache-remedy"),
+                command: Some(command.to_owned()),
+            })
+            .collect(),
     });
     let fine = (on > 0).then(|| Sentence::new("disk.cache-fine").with("disks", on));
     read.verdict(found.into_iter().collect(), fine)
@@ -128,7 +136,24 @@ pub fn zones(host: &Host) -> Verdict {
 pub fn nvme_state(host: &Host) -> Verdict {
     let mut read = Reader::of(&host.system);
     let (mut found, mut live) = (Vec::new(), 0);
+    // Several controllers of one subsystem are paths to the same disks.
+    let paths: Vec<(String, String, bool)> = matching(&host.system, "/sys/class/nvme-subsystem/*/*/state")
+        .into_iter()
+        .filter_map(|path| {
+            let mut parts = path.rsplit('/').skip(1).map(str::to_owned);
+            let lives = host.system.text(&path).known().as_deref() == Some("live");
+            Some((parts.next()?, parts.next()?, lives))
+        })
+        .collect();
+    let lives: BTreeSet<&String> =
+        paths.iter().filter(|(.., lives)| *lives).map(|(_, subsystem, _)| subsystem).collect();
+    let others: BTreeSet<&String> =
+        paths.iter().filter(|(_, subsystem, _)| lives.contains(subsystem)).map(|(name, ..)| name).collect();
     for path in matching(&host.system, "/sys/class/nvme/*/state") {
+        // Those of a storage network are check 65's.
+        if read.text(&path.replace("/state", "/transport")).is_some_and(|transport| transport != "pcie") {
+            continue;
+        }
         let (key, severity) = match read.text(&path).as_deref() {
             Some("live") => {
                 live += 1;
@@ -139,8 +164,13 @@ pub fn nvme_state(host: &Host) -> Verdict {
             // It comes, or goes because somebody wants it.
             _ => continue,
         };
-        let name = path.rsplit('/').nth(1).unwrap_or_default();
+        let name = path.rsplit('/').nth(1).unwrap_or_default().to_owned();
         let state = read.text(&path).unwrap_or_default();
+        let (key, severity) = match (others.contains(&name), key) {
+            (true, "disk.nvme-dead") => ("disk.nvme-path-dead", Severity::Warning),
+            (true, _) => ("disk.nvme-path-away", Severity::Warning),
+            (false, _) => (key, severity),
+        };
         found.push(Finding {
             id: format!("nvme-state/{name}"),
             check: 55,

@@ -1,6 +1,6 @@
 //! Tests of checks 46 to 55, over trees that are built for each.
 
-use crate::checks::expect::{fine, found, not_here, not_seen, one, text};
+use crate::checks::expect::{command, fine, found, not_here, not_seen, one, text};
 use crate::findings::{Confidence, Evidence, Finding, Severity, Verdict};
 use crate::fixture::Tree;
 
@@ -97,8 +97,22 @@ fn lanes_of_sas_that_differ_or_are_set_lower_are_told() {
     assert_eq!(finding.id, "disk-line/port-0:0");
     assert!(finding.evidence.contains(&Evidence::new("/sys/class/sas_phy/phy-0:2/negotiated_linkrate", "3.0 Gbit")));
     let finding = one(&expander(["6.0 Gbit"; 4], "6.0 Gbit", "6.0 Gbit"), 46);
-    assert_eq!(shape(&finding), ("disk.lane-set", Severity::Note, Confidence::Certain));
+    assert_eq!(shape(&finding), ("disk.lane-set", Severity::Note, Confidence::Likely));
     assert_eq!(one(&expander(ALL, "12.0 Gbit", "3.0 Gbit"), 46).text.key, "disk.line-slow");
+    // The other end is slower than the limit, which so holds nothing back.
+    fine(&expander(["3.0 Gbit"; 4], "6.0 Gbit", "6.0 Gbit"), 46);
+    // A disk at SATA ends where the limit is; one at SAS does not.
+    let lane = "/sys/class/sas_phy/phy-0:0:4";
+    for (vendor, told) in [("ATA     ", false), ("SEAGATE ", true)] {
+        let tree = expander(ALL, "12.0 Gbit", "6.0 Gbit")
+            .file("/sys/block/sda/device/vendor", vendor)
+            .file(&format!("{lane}/maximum_linkrate"), "6.0 Gbit")
+            .file(&format!("{lane}/maximum_linkrate_hw"), "12.0 Gbit");
+        match told {
+            true => assert_eq!(one(&tree, 46).text.key, "disk.lane-set"),
+            false => assert!(fine(&tree, 46).contains("6 Gb/s")),
+        }
+    }
     // A lane that leads nowhere is not in use.
     fine(&expander(["12.0 Gbit", "12.0 Gbit", "Phy disabled", "Unknown"], "12.0 Gbit", "12.0 Gbit"), 46);
 }
@@ -112,7 +126,7 @@ fn md(state: &str, degraded: &str, action: &str) -> Tree {
         .file(&at("degraded"), degraded)
         .file(&at("sync_action"), action)
         .file(&at("sync_completed"), "1000000 / 4000000")
-        .file(&at("sync_speed"), "190000")
+        .file(&at("sync_speed"), "196000")
         .file(&at("sync_speed_max"), "200000 (system)")
 }
 
@@ -126,9 +140,9 @@ fn arrays_that_lack_disks_or_are_rebuilt_or_held_back_are_told() {
     let both = found(&md("active", "1", "recover"), 47);
     assert_eq!(
         both.iter().map(|finding| finding.text.key.as_str()).collect::<Vec<_>>(),
-        ["disk.md-degraded", "disk.md-limit"]
+        ["disk.md-recovers", "disk.md-limit"]
     );
-    assert!(text(&both[1]).contains("194.6 MB/s, 25 % done, about 0 minutes left"), "{}", text(&both[1]));
+    assert!(text(&both[1]).contains("200.7 MB/s, 25 % done, about 0 minutes left"), "{}", text(&both[1]));
     // Below the limit, or only looked through, nothing is held back.
     let slow = one(&md("active", "0", "resync").file("/sys/block/md0/md/sync_speed", "50000"), 47);
     assert_eq!((slow.text.key.as_str(), slow.remedies.len()), ("disk.md-syncs", 0));
@@ -137,10 +151,57 @@ fn arrays_that_lack_disks_or_are_rebuilt_or_held_back_are_told() {
         .file("/sys/block/md0/md/sync_completed", "delayed")
         .file("/sys/block/md0/md/sync_speed", "0");
     assert!(text(&one(&waits, 47)).contains("? done, 0 B/s, about ? minutes left"));
-    assert_eq!(one(&md("broken", "0", "idle"), 47).severity, Severity::Error);
-    assert_eq!(one(&md("inactive", "0", "idle"), 47).text.key, "disk.md-inactive");
-    not_here(&md("inactive", "0", "idle").file("/sys/block/md0/md/metadata_version", "external:imsm"), 47);
+    let none = waits.file("/sys/block/md0/md/sync_speed", "none");
+    assert!(text(&one(&none, 47)).contains("? done, ?, about ? minutes left"), "{}", text(&one(&none, 47)));
+    let under = md("active", "0", "resync").file("/sys/block/md0/md/sync_speed", "190000");
+    assert_eq!(one(&under, 47).text.key, "disk.md-syncs");
+    let limited = one(&md("active", "0", "resync"), 47);
+    assert_eq!((limited.confidence, command(&limited).starts_with("sysctl ")), (Confidence::Likely, true));
+    let own = one(&md("active", "0", "resync").file("/sys/block/md0/md/sync_speed_max", "200000 (local)"), 47);
+    assert_eq!(command(&own), "echo system > /sys/block/mdX/md/sync_speed_max");
+    let metadata = |text: &str| md("inactive", "0", "idle").file("/sys/block/md0/md/metadata_version", text);
+    not_here(&metadata("external:imsm"), 47);
+    for member in ["external:/md127/0", "external:-md127/0"] {
+        assert_eq!(one(&metadata(member), 47).text.key, "disk.md-inactive");
+    }
     not_here(&md("clear", "0", "idle"), 47);
+}
+
+#[test]
+fn what_an_array_survives_and_what_helps_follow_from_its_level_and_state() {
+    const STOPPED: &str = "disk.md-stopped-remedy";
+    const REPLACE: &str = "disk.md-degraded-remedy";
+    for (state, level, disks, missing, action, key, severity, remedy) in [
+        ("broken", "raid0", 4, 0, "idle", "broken", Severity::Error, STOPPED),
+        ("inactive", "raid5", 4, 0, "idle", "inactive", Severity::Error, STOPPED),
+        ("clean", "raid5", 4, 2, "idle", "failed", Severity::Error, STOPPED),
+        ("clean", "raid6", 6, 3, "recover", "failed", Severity::Error, STOPPED),
+        ("clean", "raid5", 4, 1, "idle", "degraded", Severity::Error, REPLACE),
+        ("clean", "raid1", 2, 1, "idle", "degraded", Severity::Error, REPLACE),
+        ("clean", "raid6", 6, 2, "idle", "degraded", Severity::Error, REPLACE),
+        // Two of one pair, or one of each of two pairs: the array runs, so that it was the latter.
+        ("clean", "raid10", 4, 2, "idle", "degraded", Severity::Error, REPLACE),
+        ("clean", "raid6", 6, 1, "idle", "spare", Severity::Warning, REPLACE),
+        ("clean", "raid1", 3, 1, "idle", "spare", Severity::Warning, REPLACE),
+        ("clean", "raid5", 4, 1, "recover", "recovers", Severity::Warning, ""),
+        ("clean", "unheard", 4, 1, "idle", "degraded", Severity::Error, REPLACE),
+    ] {
+        let tree = md(state, &missing.to_string(), action)
+            .file("/sys/block/md0/md/level", level)
+            .file("/sys/block/md0/md/raid_disks", &disks.to_string())
+            .file("/sys/block/md0/md/dev-sda1/state", "faulty")
+            .file("/sys/block/md0/md/dev-sdb1/state", "in_sync");
+        let finding = &found(&tree, 47)[0];
+        let says = (finding.text.key.strip_prefix("disk.md-"), finding.severity);
+        assert_eq!(says, (Some(key), severity), "{state} {level} {disks} {missing} {action}");
+        assert_eq!(finding.remedies.first().map_or("", |remedy| &remedy.what().key), remedy, "{state} {level}");
+    }
+    // Empty places, of which none has failed, are those of a box with free bays.
+    let mirror = md("clean", "10", "idle").file("/sys/block/md0/md/level", "raid1");
+    let mirror = mirror.file("/sys/block/md0/md/raid_disks", "12").file("/sys/block/md0/md/dev-sda1/state", "in_sync");
+    assert_eq!(shape(&one(&mirror, 47)), ("disk.md-places", Severity::Note, Confidence::Likely));
+    let hidden = mirror.hidden("/sys/block/md0/md/dev-sdb1/state");
+    assert_eq!(one(&hidden, 47).text.key, "disk.md-spare");
 }
 
 #[test]
@@ -158,10 +219,18 @@ fn arrays_that_are_hidden_absent_or_odd_are_no_finding_and_those_of_a_guest_are_
 #[test]
 fn pools_that_are_not_whole_are_told() {
     let pool = |state: &str| Tree::new().file("/proc/spl/kstat/zfs/tank/state", state);
-    assert_eq!(fine(&pool("ONLINE"), 48), "ZFS: pools: 1, none of them degraded.");
-    for state in ["DEGRADED", "SUSPENDED"] {
+    assert_eq!(fine(&pool("ONLINE"), 48), "ZFS: pools: 1, all of them online.");
+    for (state, severity, remedy) in [
+        ("DEGRADED", Severity::Error, "disk.zfs-remedy"),
+        ("SUSPENDED", Severity::Error, "disk.zfs-path-remedy"),
+        ("UNAVAIL", Severity::Error, "disk.zfs-path-remedy"),
+        ("FAULTED", Severity::Error, "disk.zfs-look-remedy"),
+        ("REMOVED", Severity::Warning, "disk.zfs-look-remedy"),
+        ("online", Severity::Warning, "disk.zfs-look-remedy"),
+    ] {
         let finding = one(&pool(state).virtual_machine(), 48);
-        assert_eq!((finding.id.as_str(), finding.severity), ("zfs-pool/tank", Severity::Error));
+        assert_eq!((finding.id.as_str(), finding.severity), ("zfs-pool/tank", severity));
+        assert_eq!(finding.remedies[0].what().key, remedy);
         assert_eq!(finding.evidence, [Evidence::new("/proc/spl/kstat/zfs/tank/state", state)]);
     }
     assert!(
@@ -169,6 +238,8 @@ fn pools_that_are_not_whole_are_told() {
             .starts_with("/proc/spl/kstat/zfs/tank/state: ")
     );
     not_here(&Tree::new().file("/proc/spl/kstat/zfs/arcstats", "x"), 48);
+    let other = pool("ONLINE").file("/proc/spl/kstat/zfs/scratch/state", "");
+    assert!(not_seen(&other, 48).starts_with("/proc/spl/kstat/zfs/scratch/state: "));
 }
 
 #[test]
@@ -188,16 +259,34 @@ fn devices_that_btrfs_misses_or_counts_errors_of_are_told() {
     assert_eq!((finding.text.key.as_str(), finding.severity), ("disk.btrfs-errors", Severity::Warning));
     assert_eq!(finding.evidence[0].source, format!("{FOLDER}/error_stats"));
     assert!(not_seen(&device("0", "").hidden(&format!("{FOLDER}/error_stats")), 49).contains("error_stats: "));
+    for (missing, errors) in [
+        ("0", "invalid"),
+        ("0", "write_errs 0\nread_errs 0\n"),
+        ("0", &NONE.replace("flush_errs 0", "flush_errs -")),
+        ("x", NONE),
+        ("2", NONE),
+    ] {
+        let file = if missing == "0" { "error_stats" } else { "missing" };
+        assert!(not_seen(&device(missing, errors), 49).starts_with(&format!("{FOLDER}/{file}: ")), "{errors}");
+    }
     not_here(&Tree::new(), 49);
 }
 
 #[test]
 fn a_cache_that_is_off_is_a_note_for_disks_and_not_for_arrays_or_guests() {
-    let disk =
+    let flash =
         |driver: &str, kind: &str| at(driver).sata("sda", CARD, 1, "").file("/sys/block/sda/queue/write_cache", kind);
+    let disk = |driver: &str, kind: &str| spinning(flash(driver, kind), "sda");
     let finding = one(&disk("ahci", "write through"), 50);
-    assert_eq!(shape(&finding), ("disk.cache-off", Severity::Note, Confidence::Certain));
-    assert_eq!(fine(&disk("ahci", "write back"), 50), "Write cache: on for all SATA and SAS disks that report it (1).");
+    assert_eq!(shape(&finding), ("disk.cache-off", Severity::Note, Confidence::Likely));
+    assert_eq!(command(&finding), "hdparm -W1 /dev/DISK");
+    let sas = one(&disk("ahci", "write through").file("/sys/block/sda/device/vendor", "SEAGATE "), 50);
+    assert_eq!(command(&sas), "sdparm --set WCE /dev/DISK");
+    not_here(&flash("ahci", "write through"), 50);
+    assert_eq!(
+        fine(&disk("ahci", "write back"), 50),
+        "Write cache: on for all spinning SATA and SAS disks that report it (1)."
+    );
     // The disk's own word counts: the queue's may be set to leave out flushes.
     let own = disk("ahci", "write through").file("/sys/block/sda/device/scsi_disk/1:0:0:0/cache_type", "write back");
     fine(&own, 50);
@@ -210,7 +299,7 @@ fn a_cache_that_is_off_is_a_note_for_disks_and_not_for_arrays_or_guests() {
     not_here(&disk("ahci", "write through").virtual_machine(), 50);
     not_here(&at("nvme").disk("nvme0n1", CARD, 9).file("/sys/block/nvme0n1/queue/write_cache", "write through"), 50);
     assert!(
-        not_seen(&at("ahci").sata("sda", CARD, 1, "").hidden("/sys/block/sda/queue/write_cache"), 50)
+        not_seen(&spinning(at("ahci").sata("sda", CARD, 1, ""), "sda").hidden("/sys/block/sda/queue/write_cache"), 50)
             .contains("write_cache: ")
     );
     not_here(&at("ahci").sata("sda", CARD, 1, ""), 50);
@@ -286,6 +375,16 @@ fn a_layer_that_keeps_discards_from_its_disks_is_told_once() {
         .file("/sys/block/dm-0/slaves/dm-0/x", "")
         .file("/sys/block/dm-0/queue/discard_max_bytes", "0");
     not_here(&circle, 53);
+    // Of a stranger's record: thousands of names that lead back to where they are.
+    const NAMES: usize = 3000;
+    let mut hostile = Tree::new().file("/sys/block/dm-0/size", "2048").file("/sys/block/dm-0/slaves/dm-0/x", "");
+    for name in 0..NAMES {
+        hostile = hostile.link(&format!("/sys/block/dm-0/slaves/a{name}"), "../../dm-0");
+        hostile = hostile.link(&format!("/sys/block/a{name}"), "dm-0");
+    }
+    let host = crate::Host::look(hostile.system());
+    let mut below = super::layers::Below::of(&host);
+    assert_eq!((below.disks("dm-0"), below.disks("dm-0")), (None, None));
     assert_eq!(one(&layer("dm-0", "4096", "0").virtual_machine(), 53).check, 53);
     let hidden = at("nvme").disk("dm-0", "", 1).disk("nvme0n1", CARD, 9);
     let hidden =
@@ -312,6 +411,20 @@ fn controllers_of_nvme_that_do_not_answer_are_told() {
     let finding = one(&state("connecting").virtual_machine(), 55);
     assert_eq!((finding.id.as_str(), finding.severity), ("nvme-state/nvme0", Severity::Warning));
     not_here(&state("deleting"), 55);
+    // The other path of a disk with two ports, and another disk.
+    let beside = |of: &str, subsystem: &str| {
+        let tree = state(of).file("/sys/class/nvme-subsystem/nvme-subsys0/nvme0/state", of);
+        tree.file(&format!("/sys/class/nvme-subsystem/{subsystem}/nvme1/state"), "live")
+    };
+    for (of, subsystem, key) in [
+        ("dead", "nvme-subsys0", "disk.nvme-path-dead"),
+        ("connecting", "nvme-subsys0", "disk.nvme-path-away"),
+        ("dead", "nvme-subsys1", "disk.nvme-dead"),
+    ] {
+        let finding = one(&beside(of, subsystem), 55);
+        let severity = if key == "disk.nvme-dead" { Severity::Error } else { Severity::Warning };
+        assert_eq!((finding.text.key.as_str(), finding.severity), (key, severity));
+    }
     not_here(&Tree::new(), 55);
     assert!(
         not_seen(&Tree::new().hidden("/sys/class/nvme/nvme0/state"), 55).starts_with("/sys/class/nvme/nvme0/state: ")

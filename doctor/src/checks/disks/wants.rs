@@ -5,14 +5,14 @@ use crate::checks::storage::real_disks;
 use crate::findings::Evidence;
 use crate::formulas::{pcie_raw, sas, sata};
 use forebay_host::system::System;
-use forebay_host::topology::Disk;
-use std::collections::BTreeMap;
+use forebay_host::topology::{Disk, PciDevice};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most that a disk of a kind writes, in bytes a second: the outer tracks, the SATA line, two lanes of SAS at 22.5 Gb/s,
 /// four lanes of PCIe 5.0.
 const SPINNING: f64 = 280e6;
 const SATA_SSD: f64 = 560e6;
-const SAS_SSD: f64 = 4.2e9;
+const SAS_SSD: f64 = 4.8e9;
 const NVME: f64 = 15e9;
 /// What a spinning disk moves in the mean of all its tracks.
 const SPINNING_MEAN: f64 = 200e6;
@@ -61,7 +61,7 @@ pub fn is_single(host: &Host, name: &str, disk: &Disk) -> bool {
 }
 
 /// Whether a disk that is no NVMe speaks SATA, be it through a SAS controller.
-fn is_sata(host: &Host, name: &str, disk: &Disk) -> bool {
+pub fn is_sata(host: &Host, name: &str, disk: &Disk) -> bool {
     let driver = disk.pci.as_ref().and_then(|pci| host.topology.pci.get(pci)?.driver.as_deref());
     let vendor = host.system.text(&format!("/sys/block/{name}/device/vendor")).known();
     match vendor.as_deref().map(str::trim) {
@@ -196,12 +196,34 @@ fn lanes_of_controller(host: &Host, disk: &str) -> Option<f64> {
     Some(lanes.filter_map(rate).map(|rate| sas(rate, 1)).sum()).filter(|carries| *carries > 0.0)
 }
 
-/// What the disks of a SATA or SAS controller want, of which `here` says whether a function is a part. None: it has none,
-/// or one of them does not say of which kind it is.
+/// Whether a driver for disks has a SATA or SAS controller, so that all of its disks are shown.
+fn is_driven(function: &PciDevice) -> bool {
+    let Some(driver) = function.driver.as_deref() else { return false };
+    let is_of_disks = !ARRAYS.contains(&driver) && !["vfio-pci", "pci-stub", "uio_pci_generic"].contains(&driver);
+    match function.class >> 8 {
+        0x0101 | 0x0106 | 0x0107 => is_of_disks,
+        0x0100 => driver.starts_with("mpt"),
+        0x0104 => driver == "ahci",
+        _ => false,
+    }
+}
+
+/// What the disks of a SATA or SAS controller want, of which `here` says whether a function is a part: nothing, where it has none.
+/// None: no driver shows its disks, or one of them does not say of which kind it is.
 pub fn of_controller(host: &Host, here: impl Fn(&str) -> bool) -> Option<Wants> {
-    let disks: Vec<(&String, &Disk)> =
+    let mut disks: Vec<(&String, &Disk)> =
         real_disks(host).filter(|(_, disk)| disk.kind == "scsi" && disk.pci.as_deref().is_some_and(&here)).collect();
-    let (first, _) = disks.first()?;
+    // A disk with two ports is shown by each of them, and moves what one disk does.
+    let mut known = BTreeSet::new();
+    disks.retain(|(name, _)| {
+        let id = host.system.text(&format!("/sys/block/{name}/device/wwid")).known().unwrap_or_default();
+        id.trim().is_empty() || known.insert(id)
+    });
+    let Some((first, _)) = disks.first() else {
+        let of = |(address, function): (&String, &PciDevice)| here(address) && is_driven(function);
+        let wants = || Wants { bytes: 0.0, of_ssds: 0.0, disks: 0, is_nvme: false, evidence: Vec::new() };
+        return host.topology.pci.iter().any(of).then(wants);
+    };
     if !disks.iter().all(|(name, disk)| is_single(host, name, disk)) {
         return None;
     }
