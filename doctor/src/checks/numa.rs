@@ -316,7 +316,8 @@ fn far_finding(
     spread: &Spread,
     links: Option<&(String, Vec<Cpu>)>,
 ) -> Finding {
-    let name = names.first().copied().unwrap_or(pci);
+    // What was applied or kept as a baseline by the last name of a function with several ports has to be found again by it.
+    let name = names.last().copied().unwrap_or(pci);
     let all = show::names(names);
     let share = spread.far_share();
     let rate = spread.seconds.map(|seconds| spread.came() as f64 / seconds);
@@ -388,14 +389,17 @@ pub fn spread_over(topology: &Topology, node: NodeNumber, interrupts: &[u32]) ->
 
 // Check 11. Reads which CPUs share each queue of an NVMe device. Rule: more than CPUS_FOR_A_QUEUE share one.
 fn queues(host: &Host) -> Verdict {
-    let (mut found, mut fewest) = (Vec::new(), None::<(usize, &str)>);
+    let (mut found, mut fewest, mut hidden) = (Vec::new(), None::<(usize, &str)>, None);
     let cpus = host.topology.cpus.len();
     for name in host.topology.disks.iter().filter(|(_, disk)| disk.kind == "nvme").map(|(name, _)| name) {
         let folder = format!("/sys/block/{name}/mq");
         let queues = match host.system.list(&folder) {
             Seen::Is(queues) => queues,
             Seen::Absent => continue,
-            Seen::Hidden(what) => return Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
+            Seen::Hidden(what) => {
+                hidden.get_or_insert(what);
+                continue;
+            }
         };
         let shared_by =
             |queue: &String| Some(list_of(&host.system, &format!("{folder}/{queue}/cpu_list")).known()?.len());
@@ -421,12 +425,13 @@ fn queues(host: &Host) -> Verdict {
             });
         }
     }
-    match (found.is_empty(), fewest) {
-        (false, _) => Verdict::Found(found),
-        (true, Some((queues, disk))) => Verdict::Fine(
+    match (found.is_empty(), hidden, fewest) {
+        (false, ..) => Verdict::Found(found),
+        (true, Some(what), _) => Verdict::NotSeen { what, how: Sentence::new("doctor.as-root") },
+        (true, None, Some((queues, disk))) => Verdict::Fine(
             Sentence::new("numa.queues-fine").with("disk", disk).with("queues", queues).with("cpus", cpus),
         ),
-        (true, None) => Verdict::NotHere,
+        (true, None, None) => Verdict::NotHere,
     }
 }
 
@@ -529,6 +534,8 @@ mod tests {
         assert_eq!(names, ["ib0", "mlx4_0/2"]);
         let irq = one_function().interrupt(40, NIC, "mlx4-0@pci:0000:82:00.0", "0", &[600_000]);
         assert!(text(&one(&irq, 9)).contains("eth1, ib0"), "{}", text(&one(&irq, 9)));
+        // As journals of earlier versions have it.
+        assert_eq!(one(&irq, 9).id, "irq-far/ib0");
     }
 
     #[test]
@@ -687,6 +694,14 @@ mod tests {
             .file("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3")
             .file("/sys/block/nvme0n1/mq/1/cpu_list", "4, 5, 6, 7");
         assert!(fine(&two, 11).contains("nvme0n1 has the fewest, 2 for 8 CPUs"));
+        // Of another disk they cannot be read: what was found stays found, and without it nothing is called fine.
+        let second = |tree: Tree| {
+            let tree = tree.pci("0000:04:00.0", 0x010802, 0).disk("nvme1n1", "0000:04:00.0", 1000);
+            tree.link("/sys/block/nvme1n1/mq", "mq")
+        };
+        assert!(not_seen(&second(two), 11).starts_with("/sys/block/nvme1n1/mq"));
+        let again = apart_by_sockets().file("/sys/block/nvme0n1/mq/0/cpu_list", "0, 1, 2, 3, 4, 5, 6, 7");
+        assert_eq!(one(&second(again), 11).id, "queues-few/nvme0n1");
     }
 
     #[test]

@@ -37,6 +37,22 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "paths.bond-down",
+        [
+            "{bond} ({mode}) has no link at {down}: {members} of {all} members carry",
+            "{bond}（{mode}）の {down} がリンクダウンしています。{all} メンバーのうち {members} だけが通信できます",
+            "{bond}({mode})의 {down} 링크가 끊겨 있습니다. 멤버 {all}개 중 {members}개만 전송할 수 있습니다",
+        ],
+    ),
+    (
+        "paths.bond-down-help",
+        [
+            "check the cable and the switch's port of {down}, and whether the interface was set down; a member that is meant to be unused is better taken out of the bond",
+            "{down} のケーブルとスイッチ側のポート、NIC が無効にされていないかを確認します。使わないメンバーならボンドから外します",
+            "{down}의 케이블과 스위치 포트, 인터페이스가 비활성화되어 있는지 확인합니다. 쓰지 않을 멤버라면 본드에서 뺍니다",
+        ],
+    ),
+    (
         "paths.bond-fine",
         [
             "{bond} spreads by {hash} over {members} members; one connection still goes by one of them, at {speed}",

@@ -28,7 +28,8 @@ pub(super) fn mtu(host: &Host) -> Verdict {
     let layered = |nic: &Nic| matches!(nic.kind.as_str(), "bond" | "bridge" | "vlan") && nic.mtu > 0;
     for (name, nic) in nics.iter().filter(|(_, nic)| layered(nic)) {
         let below: Vec<_> = named(host, name, "lower_").filter_map(|lower| nics.get_key_value(&lower)).collect();
-        let below: Vec<_> = below.into_iter().filter(|(_, lower)| lower.mtu > 0).collect();
+        let counts = |lower: &Nic| lower.mtu > 0 && (nic.kind != "bridge" || lower.up);
+        let below: Vec<_> = below.into_iter().filter(|(_, lower)| counts(lower)).collect();
         let Some((small, smallest)) = below.iter().map(|(name, lower)| (name, lower.mtu)).min_by_key(|(_, mtu)| *mtu)
         else {
             continue;
@@ -39,7 +40,11 @@ pub(super) fn mtu(host: &Host) -> Verdict {
             told.extend(below.iter().map(|(lower, _)| (**lower).clone()));
             told.extend(grounds(host, name));
         };
-        if nic.mtu > smallest {
+        // Where a port takes what the bridge sends, the bridge's size is meant, and another port is behind: a guest's, mostly.
+        let fits = below.iter().find(|(_, lower)| nic.kind == "bridge" && lower.mtu >= nic.mtu);
+        if let Some((large, lower)) = fits.filter(|_| nic.mtu > smallest) {
+            tell(unlike_ports(name, large, lower.mtu, small, smallest));
+        } else if nic.mtu > smallest {
             tell(mismatch(name, nic.mtu, small, smallest));
         } else if let Some((large, large_mtu)) = jumbo_port(host, name, nic, &below, smallest) {
             tell(unlike_ports(name, &large, large_mtu, small, smallest));
@@ -125,11 +130,19 @@ fn jumbo_port(host: &Host, name: &str, nic: &Nic, below: &[(&&String, &&Nic)], s
 fn larger_below(host: &Host, nics: &Nics, bridge: &str, mtu: u32) -> Option<Vec<String>> {
     let addresses = host.net.addresses.as_ref().known();
     let mut left: Vec<Vec<String>> = vec![vec![bridge.to_owned()]];
-    while let Some(path) = left.pop().filter(|path| path.len() <= DEPTH_MAX) {
+    // Each is looked at once: what a record has there may go round, or branch without end.
+    let mut seen = BTreeSet::from([bridge.to_owned()]);
+    while let Some(path) = left.pop() {
+        if path.len() > DEPTH_MAX {
+            continue;
+        }
         let above = path.last()?;
         let is_vlan = nics.get(above).is_some_and(|nic| nic.kind == "vlan");
         for lower in named(host, above, "lower_") {
-            let Some(nic) = nics.get(&lower) else { continue };
+            let Some(nic) = nics.get(&lower).filter(|nic| nic.up) else { continue };
+            if !seen.insert(lower.clone()) {
+                continue;
+            }
             // What lies below a VLAN has packets of its own, unless it has no address.
             let is_bare = !is_vlan
                 || addresses.is_some_and(|all| all.iter().all(|address| address.interface != lower || !address.global));

@@ -217,11 +217,58 @@ fn bridged(bridge: &str, eth0: &str, tap0: &str) -> Tree {
 
 #[test]
 fn a_bridge_with_a_larger_mtu_than_its_port_is_an_error_with_both_files() {
-    let finding = one(bridged("9000", "9000", "1500").says(29));
+    let finding = one(bridged("9000", "8000", "1500").says(29));
     assert_eq!((finding.id.as_str(), finding.severity), ("nic-mtu/br0/tap0", Severity::Error));
     let files: Vec<&str> = finding.evidence.iter().map(|evidence| evidence.source.as_str()).collect();
     assert_eq!(files, ["/sys/class/net/br0/mtu", "/sys/class/net/tap0/mtu"]);
     assert!(format!("{:?}", finding.remedies).contains("ip link set dev br0 mtu 1500"));
+}
+
+#[test]
+fn a_bridge_is_not_shrunk_for_a_port_that_is_down_or_for_a_guest_behind_the_others() {
+    let guest = one(bridged("9000", "9000", "1500").says(29));
+    assert_eq!((guest.id.as_str(), guest.severity), ("nic-mtu/br0/tap0", Severity::Note));
+    assert_eq!(guest.text.key, "nics.mtu-ports");
+    assert!(!remedies(&guest).contains("ip link"), "{guest:?}");
+    let down = |tree: Tree, name: &str| tree.file(&format!("/sys/class/net/{name}/carrier"), "0");
+    assert_eq!(key(down(bridged("9000", "9000", "1500"), "tap0").says(29)), "nics.mtu-fine");
+    // The port that has the bridge's size is down: no packet of that size gets through.
+    assert_eq!(one(down(bridged("9000", "9000", "1500"), "eth0").says(29)).severity, Severity::Error);
+    assert_eq!(key(down(bridged("1500", "9000", "1500"), "eth0").says(29)), "nics.mtu-fine");
+    assert_eq!(down(down(bridged("9000", "1500", "1500"), "eth0"), "tap0").says(29), Verdict::NotHere);
+}
+
+#[test]
+fn layers_that_branch_without_end_are_each_looked_at_once() {
+    let mut tree = Tree::new().nic("br0", "", 0).file("/sys/class/net/br0/uevent", "DEVTYPE=bridge");
+    let mut above = vec!["br0".to_owned()];
+    // Ten million ways down.
+    for level in 0..7 {
+        let level: Vec<String> = (0..10).map(|nth| format!("x{level}{nth}")).collect();
+        tree = level.iter().fold(tree, |tree, name| tree.nic(name, "", 0));
+        for (name, lower) in above.iter().flat_map(|name| level.iter().map(move |lower| (name, lower))) {
+            tree = tree.file(&format!("/sys/class/net/{name}/lower_{lower}"), "");
+        }
+        above = level;
+    }
+    let begun = std::time::Instant::now();
+    assert_eq!(key(tree.says(29)), "nics.mtu-fine");
+    assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_way_down_that_is_too_deep_does_not_end_the_search() {
+    let mut tree = host().nic("br0", "", 0).file("/sys/class/net/br0/uevent", "DEVTYPE=bridge");
+    tree = tree.file("/sys/class/net/eth0/mtu", "9000").file("/sys/class/net/eth0/upper_a0", "");
+    tree = tree.nic("a0", "", 0).file("/sys/class/net/br0/lower_a0", "").file("/sys/class/net/a0/lower_eth0", "");
+    let deep: Vec<String> = (0..12).map(|nth| format!("z{nth:02}")).collect();
+    let mut above = "br0";
+    for name in &deep {
+        tree = tree.nic(name, "", 0).file(&format!("/sys/class/net/{above}/lower_{name}"), "");
+        above = name;
+    }
+    let finding = one(tree.says(29));
+    assert_eq!(finding.id, "nic-mtu/br0/eth0");
 }
 
 #[test]

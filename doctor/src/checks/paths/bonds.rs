@@ -1,4 +1,4 @@
-//! Check 33: bonds that carry by fewer members than they have.
+//! Check 33: bonds that carry by fewer members than they have, or than they could.
 
 use super::super::super::Host;
 use super::super::super::findings::{
@@ -72,6 +72,37 @@ fn help(key: &'static str) -> Remedy {
     Remedy::Explain { what: Sentence::new(key), command: None }
 }
 
+/// What shows that a member has no link. None: it has one, or nothing is told of it.
+fn without_link(host: &Host, gathered: &mut Gathered, member: &str) -> Option<Evidence> {
+    if host.topology.nics.get(member)?.up {
+        return None;
+    }
+    let folder = format!("/sys/class/net/{member}");
+    // Of an interface that was set down the kernel does not tell `carrier`.
+    ["carrier", "operstate"].into_iter().find_map(|file| {
+        let path = format!("{folder}/{file}");
+        let told = gathered.see(host.system.text(&path))?;
+        Some(told)
+            .filter(|told| matches!(told.as_str(), "0" | "down" | "lowerlayerdown" | "notpresent"))
+            .map(|told| Evidence::new(path, told))
+    })
+}
+
+/// Some members have no link: what is left carries, with less speed or nothing behind it.
+fn degraded(bond: &Bond, members: &str, down: &[(&str, Evidence)], together: Option<Evidence>) -> Finding {
+    let names: Vec<&str> = down.iter().map(|(name, _)| *name).collect();
+    let names = show::names(&names);
+    let text = Sentence::new("paths.bond-down")
+        .with("down", &names)
+        .with("mode", &bond.mode)
+        .with("all", members.split_whitespace().count());
+    let mut evidence: Vec<Evidence> = down.iter().map(|(_, shown)| shown.clone()).collect();
+    evidence.push(Evidence::new(format!("{}/slaves", bond.folder), members));
+    evidence.extend(together);
+    let what = Sentence::new("paths.bond-down-help").with("down", names);
+    bond.find("members", Severity::Warning, text, evidence, Remedy::Explain { what, command: None })
+}
+
 pub(super) fn bonds(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     for (name, _) in ours(host).filter(|(_, nic)| nic.kind == "bond" && nic.up) {
@@ -82,8 +113,18 @@ pub(super) fn bonds(host: &Host) -> Verdict {
         let hash = text("xmit_hash_policy").unwrap_or_default();
         let is_up = |member: &&str| host.topology.nics.get(*member).is_some_and(|nic| nic.up);
         let carrying: Vec<&str> = members.split_whitespace().filter(is_up).collect();
+        let down: Vec<(&str, Evidence)> = members
+            .split_whitespace()
+            .filter_map(|member| Some((member, without_link(host, &mut gathered, member)?)))
+            .collect();
         let bond = Bond { name, folder, mode, hash, members: carrying };
         let (carrying, folder) = (bond.members.len(), &bond.folder);
+        let together = ports.and_then(|ports| ports.parse::<usize>().ok()).filter(|ports| bond.is_lacp() && *ports > 0);
+        let few = together.filter(|ports| *ports < carrying);
+        let few_shown = few.map(|ports| Evidence::new(format!("{folder}/ad_num_ports"), ports));
+        if !down.is_empty() {
+            gathered.find(degraded(&bond, &members, &down, few_shown.clone()));
+        }
         if carrying < 2 || bond.mode.starts_with("active-backup") || bond.mode.starts_with("broadcast") {
             gathered.fine(Sentence::new("paths.bond-one").with("bond", name).with("mode", &bond.mode));
             continue;
@@ -94,13 +135,8 @@ pub(super) fn bonds(host: &Host) -> Verdict {
             gathered.find(bond.find("partner", Severity::Error, text, evidence, help("paths.bond-partner-help")));
             continue;
         }
-        let together = ports.and_then(|ports| ports.parse::<usize>().ok()).filter(|ports| bond.is_lacp() && *ports > 0);
-        let few = together.filter(|ports| *ports < carrying);
-        if let Some(ports) = few {
-            let evidence = vec![
-                Evidence::new(format!("{folder}/ad_num_ports"), ports),
-                Evidence::new(format!("{folder}/slaves"), &members),
-            ];
+        if let Some((ports, shown)) = few.zip(few_shown).filter(|_| down.is_empty()) {
+            let evidence = vec![shown, Evidence::new(format!("{folder}/slaves"), &members)];
             let text = Sentence::new("paths.bond-few").with("ports", ports);
             gathered.find(bond.find("members", Severity::Warning, text, evidence, help("paths.bond-partner-help")));
         }
@@ -164,7 +200,9 @@ fn uneven(host: &Host, bond: &Bond, (word, field): Direction) -> Option<Finding>
     let used = line.map(|line| rate / line);
     // One packet after the other goes by the next member: what is uneven there has no flow as its reason.
     let in_turn = word == "sent" && bond.mode.starts_with("balance-rr");
-    if in_turn || used.is_some_and(|used| used < BUSY) {
+    // These receive as the bond itself has told the others, balance-tlb by one member alone: no switch chooses.
+    let by_itself = word == "received" && ["balance-tlb", "balance-alb"].iter().any(|mode| bond.mode.starts_with(mode));
+    if in_turn || by_itself || used.is_some_and(|used| used < BUSY) {
         return None;
     }
     // Until it is full, its being the only one costs nothing.

@@ -158,9 +158,39 @@ fn bonds_that_spread_or_stand_by_are_fine() {
     assert_eq!(key(bond("802.3ad 4", "layer2 0", &["aa:bb", "cc:dd"]).says(33)), "paths.bond-fine");
     assert_eq!(key(bond("802.3ad 4", "layer3+4 1", &["aa:bb"]).says(33)), "paths.bond-fine");
     assert_eq!(key(bond("active-backup 1", "layer2 0", &["aa:bb"]).says(33)), "paths.bond-one");
-    let failed = bond("802.3ad 4", "layer2 0", &["aa:bb"]).file("/sys/class/net/eth1/carrier", "0");
-    assert_eq!(key(failed.says(33)), "paths.bond-one");
     assert_eq!(host().says(33), Verdict::NotHere);
+}
+
+#[test]
+fn a_member_of_a_bond_without_a_link_is_named_whatever_the_mode() {
+    const CARRIER: &str = "/sys/class/net/eth1/carrier";
+    const STATE: &str = "/sys/class/net/eth2/operstate";
+    for mode in ["802.3ad 4", "active-backup 1", "balance-xor 2", "balance-alb 6"] {
+        let failed = || bond(mode, "layer3+4 1", &["aa:bb"]).file(CARRIER, "0");
+        for tree in [failed(), failed().virtual_machine()] {
+            let finding = one(tree.says(33));
+            assert_eq!((finding.id.as_str(), finding.severity), ("bond/bond0/members", Severity::Warning), "{mode}");
+            let of = |name| put(&finding, name);
+            assert_eq!((of("down"), of("members"), of("all")), ("eth1".into(), "1".into(), "2".into()), "{mode}");
+            assert_eq!((finding.evidence[0].source.as_str(), finding.evidence[0].value.as_str()), (CARRIER, "0"));
+        }
+        // It was set down: the kernel refuses the first file.
+        let set_down = || {
+            let tree = failed().file("/sys/class/net/bond0/bonding/slaves", "eth0 eth2");
+            tree.file("/sys/class/net/eth2/mtu", "1500").hidden("/sys/class/net/eth2/carrier")
+        };
+        assert_eq!(one(set_down().file(STATE, "down").says(33)).evidence[0].source, STATE, "{mode}");
+        assert!(matches!(set_down().hidden(STATE).says(33), Verdict::NotSeen { .. }), "{mode}");
+    }
+    // One that the switch leaves out beside it: one finding, with both figures.
+    let both = host().pci("0000:00:04.0", 0x020000, 0).nic("eth2", "0000:00:04.0", 2_500);
+    let both = both
+        .nic("bond0", "", 5_000)
+        .file("/sys/class/net/bond0/bonding/mode", "802.3ad 4")
+        .file("/sys/class/net/bond0/bonding/slaves", "eth0 eth1 eth2")
+        .file("/sys/class/net/bond0/bonding/ad_num_ports", "1")
+        .file(CARRIER, "0");
+    assert!(one(both.says(33)).evidence.iter().any(|shown| shown.source.ends_with("ad_num_ports")));
 }
 
 #[test]
@@ -206,6 +236,9 @@ fn a_member_that_carries_nearly_all_of_a_bond_is_told_with_what_each_of_them_did
         moved(lacp("layer2+3 2"), [60_000_000, 0], [60_000_000, 0]),
         moved(bond("balance-rr 0", "layer2 0", &[]), [290_000_000, 0], even),
         moved(lacp("layer2+3 2"), [290_000_000, 3_000_000], even).file("/proc/net/dev", "eth0: 1\n"),
+        // What receives here, the bond chooses itself.
+        moved(bond("balance-tlb 5", "layer3+4 1", &[]), even, [290_000_000, 0]),
+        moved(bond("balance-alb 6", "layer3+4 1", &[]), even, [290_000_000, 0]),
         lacp("layer2+3 2"),
     ] {
         assert_eq!(key(fine.says(33)), "paths.bond-fine");
