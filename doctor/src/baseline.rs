@@ -143,8 +143,18 @@ impl Difference {
     }
 }
 
-/// Settings of one device that a line names; JSON, and `--verbose`, have all of them.
+/// Settings of one device that a line names, or more where more have become worse; JSON, and `--verbose`, have all of them.
 const NAMED_OF_DEVICE: usize = 8;
+
+/// Where a thing of a device stands in its line: the device itself, what bounds it outright, and the versions that may be the reason come
+/// before its settings and interrupts.
+fn rank(thing: &str) -> usize {
+    let first = ["", "lanes", "speed", "mtu", "duplex", "version", "srcversion"];
+    first.iter().position(|name| *name == thing).unwrap_or(first.len() + usize::from(thing.starts_with(INTERRUPT)))
+}
+
+/// What a device's interrupts begin with in its line.
+const INTERRUPT: &str = "interrupt ";
 
 /// The device, driver or the like that a thing belongs to, and its name there: `interface eth0: mtu` is `mtu` of `interface eth0`. None:
 /// it stands for itself.
@@ -182,11 +192,17 @@ pub fn lines(differences: &[Difference], language: Language) -> Vec<String> {
     devices.iter().map(|(device, things)| line(device, things, language)).collect()
 }
 
-/// What differs of one device, in the order in which it came: the worse first.
+/// What differs of one device: the worse first, none of which is left out, and several interrupts as their number.
 fn line(device: &str, things: &[(String, &Difference)], language: Language) -> String {
     if let [(_, only)] = things {
         return say(language, &only.says());
     }
+    let mut things: Vec<&(String, &Difference)> = things.iter().collect();
+    things.sort_by_key(|(thing, difference)| (difference.how, rank(thing)));
+    let is_interrupt = |thing: &str| thing.starts_with(INTERRUPT);
+    let together: Vec<_> = things
+        .chunk_by(|(one, was), (other, is)| is_interrupt(one) && is_interrupt(other) && was.how == is.how)
+        .collect();
     let mut text = String::new();
     let mut before = things.first().map_or(How::Other, |(_, difference)| difference.how);
     let key = match before {
@@ -194,7 +210,13 @@ fn line(device: &str, things: &[(String, &Difference)], language: Language) -> S
         How::Other => "baseline.other-device",
         How::Better => "baseline.better-device",
     };
-    for (thing, Difference { was, now, how, .. }) in things.iter().take(NAMED_OF_DEVICE) {
+    let mut left = 0;
+    for (nth, alike) in together.iter().enumerate() {
+        let (thing, Difference { was, now, how, .. }) = alike[0];
+        if nth >= NAMED_OF_DEVICE && *how != How::Worse {
+            left += alike.len();
+            continue;
+        }
         // Of what follows in another direction it is said which.
         let turn = match how {
             _ if *how == before => None,
@@ -208,11 +230,15 @@ fn line(device: &str, things: &[(String, &Difference)], language: Language) -> S
         } else if !text.is_empty() {
             text.push_str(", ");
         }
+        if alike.len() > 1 {
+            text.push_str(&say(language, &Sentence::new("baseline.interrupts").with("count", alike.len())));
+            continue;
+        }
         let name = if thing.is_empty() { String::new() } else { format!("{thing} ") };
         text.push_str(&format!("{name}{} -> {}", shown(was), shown(now)));
     }
-    if things.len() > NAMED_OF_DEVICE {
-        text.push_str(&format!(" (+{})", things.len() - NAMED_OF_DEVICE));
+    if left > 0 {
+        text.push_str(&format!(" (+{left})"));
     }
     say(language, &Sentence::new(key).with("what", device).with("differs", text))
 }
@@ -640,7 +666,7 @@ mod tests {
         let said = |language| lines(&baseline.differences(&look(&after)), language);
         let wanted = [
             "worse   interface eth0: mtu 1500 -> 1400, queues rx 16 -> 4, queues tx 16 -> 4; changed: coalescing rx-usecs 8 -> 3",
-            "worse   device 0000:81:00.0: interrupt eth0-rx-0 2-3 -> 0-3, lanes 8 -> 4",
+            "worse   device 0000:81:00.0: lanes 8 -> 4, interrupt eth0-rx-0 2-3 -> 0-3",
             "worse   setting /proc/sys/vm/zone_reclaim_mode: 0 -> 1",
         ];
         assert_eq!(said(Language::En), wanted);
@@ -648,18 +674,34 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_many_settings_names_some_and_counts_the_rest() {
-        let difference = |nth: usize| Difference {
-            what: format!("interrupt {CARD} eth0-rx-{nth}"),
+    fn a_line_of_many_settings_hides_nothing_that_is_worse_and_counts_interrupts() {
+        let difference = |how: How, what: String| Difference {
+            what,
             file: String::new(),
-            was: Some("1".to_owned()),
-            now: None,
-            how: How::Other,
+            was: Some("8".to_owned()),
+            now: Some("4".to_owned()),
+            how,
         };
-        let all: Vec<Difference> = (0..64).map(difference).collect();
-        let [said] = &lines(&all, Language::En)[..] else { panic!("one line for one device") };
-        assert!(said.starts_with("changed device 0000:81:00.0: interrupt eth0-rx-0 1 -> -, "), "{said}");
-        assert!(said.ends_with("eth0-rx-7 1 -> - (+56)"), "{said}");
+        let interrupts = |how, from: usize, to: usize| {
+            (from..to).map(move |nth| difference(how, format!("interrupt {CARD} eth0-rx-{nth}")))
+        };
+        let of_nic = |how, name: &str| difference(how, format!("interface eth0: {name}"));
+        let offload = |how, nth: usize| of_nic(how, &format!("offload o{nth}"));
+        let mut all: Vec<Difference> = interrupts(How::Worse, 0, 9).collect();
+        all.extend(["lanes", "speed"].map(|name| difference(How::Worse, format!("{name} of {CARD}"))));
+        all.extend((0..9).map(|nth| offload(How::Worse, nth)));
+        all.extend(["duplex", "mtu", "speed"].map(|name| of_nic(How::Worse, name)));
+        all.extend(interrupts(How::Other, 9, 12));
+        all.extend((9..12).map(|nth| offload(How::Other, nth)));
+        let offloads: Vec<String> = (0..9).map(|nth| format!("offload o{nth} 8 -> 4")).collect();
+        let wanted = [
+            format!("worse   device {CARD}: lanes 8 -> 4, speed 8 -> 4, 9 interrupts; changed: 3 interrupts"),
+            format!("worse   interface eth0: speed 8 -> 4, mtu 8 -> 4, duplex 8 -> 4, {} (+3)", offloads.join(", ")),
+        ];
+        assert_eq!(lines(&all, Language::En), wanted);
+        let many: Vec<Difference> = (0..64).map(|nth| offload(How::Other, nth)).collect();
+        let [said] = &lines(&many, Language::En)[..] else { panic!("one line for one device") };
+        assert!(said.ends_with("o7 8 -> 4 (+56)"), "{said}");
     }
 
     fn differences_of(all: &[Difference]) -> Vec<(How, &str)> {

@@ -132,4 +132,31 @@ pub enum Verdict {
         /// The command or right that would show it.
         how: Sentence,
     },
+    /// It has found these, at least one, in the part that could be seen.
+    FoundPart {
+        /// What was found in that part.
+        found: Vec<Finding>,
+        /// What could not be read of the rest, and why.
+        what: String,
+        /// The command or right that would show it.
+        how: Sentence,
+    },
+}
+
+impl Verdict {
+    /// What was found, at least one, beside what hid the rest where something did.
+    pub fn of_found(found: Vec<Finding>, hidden: Option<(String, Sentence)>) -> Verdict {
+        match hidden {
+            None => Verdict::Found(found),
+            Some((what, how)) => Verdict::FoundPart { found, what, how },
+        }
+    }
+
+    /// All that was found; nothing where there is no finding.
+    pub fn into_found(self) -> Vec<Finding> {
+        match self {
+            Verdict::Found(found) | Verdict::FoundPart { found, .. } => found,
+            Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => Vec::new(),
+        }
+    }
 }

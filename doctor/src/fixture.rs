@@ -49,8 +49,7 @@ pub fn assert_no_contradictions(verdicts: impl IntoIterator<Item = Verdict>) -> 
         assert_eq!(known, value, "{what}: {by} and {id} contradict each other");
     };
     for verdict in verdicts {
-        let Verdict::Found(found) = verdict else { continue };
-        for finding in found {
+        for finding in verdict.into_found() {
             count += 1;
             // What a finding tells first; others of its own are instead of that one.
             match finding.remedies.first() {

@@ -81,7 +81,7 @@ pub struct FineSaid {
     pub says: String,
 }
 
-/// A check that could not look.
+/// What a check could not look at: all that it looks for, or a part beside its findings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hidden {
     /// Number of the check.
@@ -116,23 +116,28 @@ impl Report {
         let mut report = Report::default();
         for (&Check { number: check, word, .. }, verdict) in verdicts {
             match verdict {
-                Verdict::Found(found) => report.findings.extend(found.into_iter().map(|finding| Said {
-                    says: String::new(),
-                    help: Vec::new(),
-                    finding,
-                })),
+                Verdict::Found(found) => report.find(found),
+                Verdict::FoundPart { found, what, how } => {
+                    report.find(found);
+                    report.hide(check, word, what, reader.can_do(how));
+                }
                 Verdict::Fine(text) => {
                     report.fine.push(FineSaid { check, word: word.to_owned(), text, says: String::new() });
                 }
                 Verdict::NotHere => report.nothing_here += 1,
-                Verdict::NotSeen { what, how } => {
-                    let text = reader.can_do(how);
-                    report.hidden.push(Hidden { check, word: word.to_owned(), what, text, how: String::new() });
-                }
+                Verdict::NotSeen { what, how } => report.hide(check, word, what, reader.can_do(how)),
             }
         }
         report.findings.sort_by_key(|said| (std::cmp::Reverse(said.finding.severity), said.finding.check));
         report.spoken(language)
+    }
+
+    fn find(&mut self, found: Vec<Finding>) {
+        self.findings.extend(found.into_iter().map(|finding| Said { says: String::new(), help: Vec::new(), finding }));
+    }
+
+    fn hide(&mut self, check: u8, word: &str, what: String, text: Sentence) {
+        self.hidden.push(Hidden { check, word: word.to_owned(), what, text, how: String::new() });
     }
 
     /// The same report with all its sentences in this language.
@@ -147,10 +152,20 @@ impl Report {
         self
     }
 
+    /// Numbers of the checks that found something.
+    fn finders(&self) -> BTreeSet<u8> {
+        self.findings.iter().map(|said| said.finding.check).collect()
+    }
+
     /// How many checks have looked: those that found something, and those that cleared what they looked at.
     fn looked(&self) -> usize {
-        let found: BTreeSet<u8> = self.findings.iter().map(|said| said.finding.check).collect();
-        found.len() + self.fine.len()
+        self.finders().len() + self.fine.len()
+    }
+
+    /// How many checks could not look: one that found something beside what it could not see has looked.
+    pub fn not_looked(&self) -> usize {
+        let finders = self.finders();
+        self.hidden.iter().filter(|hidden| !finders.contains(&hidden.check)).count()
     }
 
     /// The first line: how many findings of each severity there are, or that there are none and what that is worth; then how many
@@ -169,7 +184,7 @@ impl Report {
             .map(|(count, one, several)| plural(language, count, one, several))
             .collect();
         let looked = plural(language, self.looked(), "doctor.looked-one", "doctor.looked");
-        let key = match (counted.is_empty(), self.hidden.len(), self.looked()) {
+        let key = match (counted.is_empty(), self.not_looked(), self.looked()) {
             (false, 0, _) => "doctor.head",
             (false, ..) => "doctor.head-hidden",
             (true, 0, 0) => "doctor.none-here",
@@ -179,7 +194,7 @@ impl Report {
         };
         let joined = counted.join(if language == Language::Ja { "、" } else { ", " });
         let head = Sentence::new(key).with("none", say(language, &Sentence::new("doctor.none"))).with("found", joined);
-        let head = head.with("looked", looked).with("nothing", self.nothing_here).with("hidden", self.hidden.len());
+        let head = head.with("looked", looked).with("nothing", self.nothing_here).with("hidden", self.not_looked());
         say(language, &head)
     }
 
@@ -337,6 +352,16 @@ mod tests {
         let found = |nth: usize, severity| Verdict::Found(vec![finding(all[nth].number, severity)]);
         let two =
             Verdict::Found(vec![finding(all[1].number, Severity::Warning), finding(all[1].number, Severity::Note)]);
+        let part = Verdict::FoundPart {
+            found: vec![finding(all[0].number, Severity::Warning)],
+            what: "/sys/x".to_owned(),
+            how: Sentence::new("doctor.as-root"),
+        };
+        let text = of(vec![part.clone()]).text(Language::En, true);
+        assert!(
+            text.contains(&format!("\nCould not be seen:\n    {}: /sys/x (run it as root)\n", all[0].word)),
+            "{text}"
+        );
         for (verdicts, wanted) in [
             (
                 vec![found(0, Severity::Error), two, fine(), Verdict::NotHere],
@@ -345,6 +370,10 @@ mod tests {
             (
                 vec![found(0, Severity::Note), found(1, Severity::Note), unseen("/sys/x", "doctor.as-root")],
                 "2 notes; 2 checks looked, 0 had nothing to look at, 1 could not look.",
+            ),
+            (
+                vec![part, unseen("/sys/y", "doctor.as-root"), Verdict::NotHere],
+                "1 warning; 1 check looked, 1 had nothing to look at, 1 could not look.",
             ),
             (vec![fine()], "Nothing found that bounds this host. 1 check looked, 0 had nothing to look at."),
             (

@@ -121,6 +121,7 @@ impl System {
 
     /// A recorded one: a folder with its `sys` and `proc`, or a file of `forebay doctor record`.
     pub fn recorded(root: &Path) -> io::Result<System> {
+        check_own(root)?;
         // Not a tree by which what is root's alone would be found elsewhere.
         if root.canonicalize()? == Path::new("/") {
             return Ok(System::live());
@@ -299,6 +300,25 @@ impl System {
     }
 }
 
+/// Fails where a path goes through a magic link of `/proc` into what another process sees (`/proc/PID/root`): by the link's text, which is all
+/// that can be followed step by step, it would be a place of this host.
+fn check_own(root: &Path) -> io::Result<()> {
+    let real = root.canonicalize();
+    let is_own = real.as_ref().is_ok_and(|real| folder::are_one_place(root, real).unwrap_or(false));
+    let is_there = || root.metadata().is_ok_and(|found| found.is_dir() || found.is_file());
+    if is_own || !is_there() {
+        return real.map(|_| ());
+    }
+    let process = root.strip_prefix("/proc").ok().and_then(|path| path.iter().next()?.to_str());
+    let process = process.filter(|process| process.bytes().all(|digit| digit.is_ascii_digit())).unwrap_or("PID");
+    let why = format!(
+        "{}: this leads to the files of another process's host, and would be read as a place of this one; give a record \
+         made inside of it: nsenter -t {process} -m forebay doctor record FILE",
+        root.display()
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
 /// Where a path of the host below `root` leads when all links are followed as that host would: one that begins with `/` leads below
 /// the root, and none leads out of it. What is not there leads to itself. `passed` is told each link on the way, and its target.
 pub fn follow(root: &Path, path: &str, mut passed: impl FnMut(&str, &str)) -> io::Result<String> {
@@ -387,6 +407,43 @@ mod tests {
         assert_eq!(system.list("/l1"), Seen::Is(vec!["recorded".to_owned()]), "forty are followed");
         assert!(matches!(system.list("/l0"), Seen::Hidden(why) if why.starts_with("/l0: ")));
         assert!(!system.has("/l0"));
+    }
+
+    #[test]
+    fn the_root_of_another_process_is_not_this_host() {
+        use std::io::BufRead;
+        use std::process::{Command, Stdio};
+        assert!(System::recorded(Path::new("/proc/self/root")).expect("this host").is_live());
+        // The text of a magic link is the name of another folder.
+        let beside = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| beside.path().join(name);
+        std::fs::create_dir(at("gone")).expect("made");
+        let gone = Folder::open(&at("gone")).expect("open");
+        std::fs::remove_dir(at("gone")).expect("removed");
+        std::fs::create_dir_all(at("gone (deleted)/sys")).expect("made");
+        let error = System::recorded(&gone.by_descriptor()).expect_err("another folder");
+        assert!(error.to_string().contains("nsenter -t PID -m forebay doctor record"), "{error}");
+        let mut other = Command::new("unshare");
+        other.args(["--mount", "sh", "-c", "echo; cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut other) = other.stderr(Stdio::null()).spawn() else { return };
+        let mut line = String::new();
+        io::BufReader::new(other.stdout.take().expect("piped")).read_line(&mut line).expect("read");
+        if line == "\n" {
+            let id = other.id();
+            for path in ["root", "root/proc"] {
+                let path = format!("/proc/{id}/{path}");
+                let error = System::recorded(Path::new(&path)).expect_err("another host");
+                assert!(error.to_string().contains(&format!("nsenter -t {id} -m")), "{error}");
+            }
+        }
+        drop(other.stdin.take());
+        other.wait().expect("it ends");
+    }
+
+    #[test]
+    fn a_file_that_would_make_wait_is_hidden() {
+        let error = io::Error::from_raw_os_error(libc::EAGAIN);
+        assert!(matches!(seen::<()>("/proc/kmsg", Err(error)), Seen::Hidden(why) if why.starts_with("/proc/kmsg: ")));
     }
 
     #[test]

@@ -355,7 +355,7 @@ impl Folder {
         };
         if let Some(place) = place
             && calls::stat_of(place.as_fd())?.kind == Kind::Regular
-            && let Ok(file) = File::open(calls::path_of(place.as_fd()))
+            && let Ok(file) = calls::open_again(place.as_fd())
         {
             return read_all(file, bytes_max, &self.path.join(path.trim_start_matches('/')));
         }
@@ -576,6 +576,12 @@ impl Folder {
 /// Whether there is nothing at a path, or a file where a folder would be.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Whether two paths lead to one file or folder of one mount. Both are followed as the kernel does, magic links of `/proc` included, so that
+/// a path and its canonical form differ only where the path goes through what another process sees.
+pub fn are_one_place(one: &Path, other: &Path) -> io::Result<bool> {
+    Ok(calls::identity_of(one)? == calls::identity_of(other)?)
 }
 
 fn is_folder(path: &Path) -> io::Error {

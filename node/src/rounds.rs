@@ -187,7 +187,7 @@ impl Round {
             errors: count(Severity::Error),
             warnings: count(Severity::Warning),
             notes: count(Severity::Note),
-            hidden: self.report.hidden.len(),
+            hidden: self.report.not_looked(),
             sensors: self.report.sensors.clone(),
             log_entries: self.report.log_entries,
         }

@@ -7,7 +7,7 @@ use forebay_api::paths;
 use forebay_doctor::act::irqbalance::Running;
 use forebay_doctor::act::journal::{Journal, State};
 use forebay_doctor::act::{Became, CONFIRM_WITHIN, How, Outcome, SETTLES, Which, irqbalance, journal, setting};
-use forebay_doctor::findings::{Finding, Sentence, Verdict};
+use forebay_doctor::findings::{Finding, Sentence};
 use forebay_doctor::{Host, act, checks};
 use forebay_host::topology;
 use forebay_io::folder::Folder;
@@ -141,15 +141,7 @@ impl ActArgs {
     fn apply(&self, asked: &Asked, sysroot: Option<&Path>) -> Result<bool> {
         let folder = self.make_folder(asked)?;
         let host = Host::look(asked.system.clone());
-        let found: Vec<Finding> = host
-            .examine()
-            .into_iter()
-            .filter_map(|(_, verdict)| match verdict {
-                Verdict::Found(found) => Some(found),
-                Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => None,
-            })
-            .flatten()
-            .collect();
+        let found: Vec<Finding> = host.examine().into_iter().flat_map(|(_, verdict)| verdict.into_found()).collect();
         let chosen = act::chosen(&found.iter().collect::<Vec<_>>(), &self.apply)?;
         let within = self.confirm_within.map_or(CONFIRM_WITHIN, Duration::from_secs);
         // A recorded tree has no life that would settle.

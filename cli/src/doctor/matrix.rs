@@ -59,7 +59,9 @@ impl MatrixArgs {
         let mut says = matrix.caveats();
         let caveat = matrix.caveat(language).filter(|_| asked.json);
         match links::of_matrix(&matrix, &topology, "forebay doctor matrix") {
-            Verdict::Found(found) => says.extend(found.into_iter().map(|finding| finding.text)),
+            Verdict::Found(found) | Verdict::FoundPart { found, .. } => {
+                says.extend(found.into_iter().map(|finding| finding.text))
+            }
             Verdict::Fine(why) => says.push(why),
             Verdict::NotHere | Verdict::NotSeen { .. } => {}
         }

@@ -288,11 +288,17 @@ fn put(system: &System, journal: &mut Journal, entry: &Entry) -> Result<Result<(
 
 /// Whether the finding's check says better things now, in words, and the number that it names.
 fn measured(finding: &Finding, now: &Verdict) -> (bool, Sentence, Option<Number>) {
-    let found = match now {
-        Verdict::Found(all) => all.iter().find(|now| now.id == finding.id),
-        Verdict::Fine(_) | Verdict::NotHere => None,
-        Verdict::NotSeen { what, .. } => return (false, Sentence::new("act.unseen").with("what", what), None),
+    let (all, hidden) = match now {
+        Verdict::Found(all) => (&all[..], None),
+        Verdict::FoundPart { found, what, .. } => (&found[..], Some(what)),
+        Verdict::Fine(_) | Verdict::NotHere => (&[][..], None),
+        Verdict::NotSeen { what, .. } => (&[][..], Some(what)),
     };
+    let found = all.iter().find(|now| now.id == finding.id);
+    // What is not among the findings may be in the part that could not be seen.
+    if let (None, Some(what)) = (found, hidden) {
+        return (false, Sentence::new("act.unseen").with("what", what), None);
+    }
     let Some(found) = found else { return (true, Sentence::new("act.gone"), None) };
     let numbers = finding.number.as_ref().zip(found.number.as_ref()).filter(|(was, is)| was.unit == is.unit);
     let lacking = |number: &Number| (number.could_be - number.is).abs();

@@ -142,7 +142,17 @@ fn what_does_not_cure_is_taken_back_at_once() {
     let trial = Trial::of(tree());
     let before = trial.everything();
     let unseen = Verdict::NotSeen { what: "x".to_owned(), how: Sentence::new("doctor.as-root") };
-    for (then, why) in [(Verdict::Found(vec![both()]), "act.not-better"), (unseen, "act.unseen")] {
+    let part = |id: &str| Verdict::FoundPart {
+        found: vec![Finding { id: id.to_owned(), ..both() }],
+        what: "x".to_owned(),
+        how: Sentence::new("doctor.as-root"),
+    };
+    for (then, why) in [
+        (Verdict::Found(vec![both()]), "act.not-better"),
+        (unseen, "act.unseen"),
+        (part(&both().id), "act.not-better"),
+        (part("another"), "act.unseen"),
+    ] {
         let outcome = trial.apply(&both(), then);
         assert_eq!((outcome.became, outcome.why.key.as_str()), (Became::Reverted, why));
         assert_eq!(outcome.lines(true)[0], format!("{RECLAIM}: 1 -> 0 -> 1"), "there and back");

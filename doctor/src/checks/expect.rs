@@ -19,7 +19,7 @@ fn said(sentence: &Sentence) -> String {
 /// The findings of a check, of which there is one at least.
 pub fn found(tree: &Tree, check: u8) -> Vec<Finding> {
     let found = match tree.says(check) {
-        Verdict::Found(found) => found,
+        Verdict::Found(found) | Verdict::FoundPart { found, .. } => found,
         other => panic!("check {check} says {other:?}"),
     };
     assert!(!found.is_empty());
@@ -49,7 +49,7 @@ pub fn found(tree: &Tree, check: u8) -> Vec<Finding> {
 /// What a verdict has found; it has found something.
 pub fn of_verdict(verdict: Verdict) -> Vec<Finding> {
     match verdict {
-        Verdict::Found(found) => found,
+        Verdict::Found(found) | Verdict::FoundPart { found, .. } => found,
         other => panic!("nothing found: {other:?}"),
     }
 }
@@ -60,7 +60,7 @@ pub fn key(verdict: &Verdict) -> &str {
         Verdict::Fine(sentence) => &sentence.key,
         Verdict::NotSeen { how, .. } => &how.key,
         Verdict::NotHere => "not here",
-        Verdict::Found(found) => &found[0].text.key,
+        Verdict::Found(found) | Verdict::FoundPart { found, .. } => &found[0].text.key,
     }
 }
 

@@ -88,7 +88,7 @@ pub fn management(host: &Host) -> Verdict {
         Err(why) => blocked = blocked.or(Some(why)),
     }
     match (found.is_empty(), blocked, fine) {
-        (false, _, _) => Verdict::Found(found),
+        (false, blocked, _) => Verdict::of_found(found, blocked),
         (true, Some((what, how)), _) => Verdict::NotSeen { what, how },
         (true, None, Some(fine)) => Verdict::Fine(fine),
         (true, None, None) => Verdict::NotHere,

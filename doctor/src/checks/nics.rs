@@ -67,10 +67,10 @@ impl Gathered {
         self.hidden.get_or_insert((what, how));
     }
 
-    /// A finding outweighs what hides, and this what is fine.
+    /// A finding keeps beside it what hides; this outweighs what is fine.
     pub(super) fn verdict(self) -> Verdict {
         match (self.found.is_empty(), self.hidden, self.fine) {
-            (false, ..) => Verdict::Found(self.found),
+            (false, hidden, _) => Verdict::of_found(self.found, hidden),
             (true, Some((what, how)), _) => Verdict::NotSeen { what, how },
             (true, None, Some(why)) => Verdict::Fine(why),
             (true, None, None) => Verdict::NotHere,

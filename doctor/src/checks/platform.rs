@@ -205,9 +205,9 @@ pub fn node_unknown(host: &Host) -> Verdict {
     if locality.faults.is_empty() {
         return verdict;
     }
-    let mut found = match verdict {
-        Verdict::Found(found) => found,
-        Verdict::Fine(_) | Verdict::NotHere | Verdict::NotSeen { .. } => Vec::new(),
+    let (mut found, hidden) = match verdict {
+        Verdict::NotSeen { what, how } => (Vec::new(), Some((what, how))),
+        verdict => (verdict.into_found(), None),
     };
     found.push(Finding {
         id: "node-unknown/locality".to_owned(),
@@ -219,7 +219,7 @@ pub fn node_unknown(host: &Host) -> Verdict {
         number: None,
         remedies: vec![Remedy::Explain { what: Sentence::new("pcie.locality-remedy"), command: None }],
     });
-    Verdict::Found(found)
+    Verdict::of_found(found, hidden)
 }
 
 fn devices_unknown(host: &Host, nodes: usize) -> Verdict {
@@ -424,6 +424,8 @@ mod tests {
         let one = Tree::new().node(0, "0-3", 4).pci(CARD, 0x020000, -1).nic("ens1", CARD, 25_000);
         assert_eq!(one.says(7), Verdict::NotHere);
         assert_eq!(key(&host(-1).virtual_machine().says(7)), "pcie.node-of-guest");
+        let part = host(-1).virtual_machine().file(locality::FILE, "0000:80-8f\n").says(7);
+        assert!(matches!(part, Verdict::FoundPart { how, .. } if how.key == "pcie.node-of-guest"));
         assert_eq!(key(&host(1).says(7)), "pcie.nodes-fine");
         assert_eq!(Tree::new().says(7), Verdict::NotHere);
         let hidden = Tree::new().node(0, "0", 4).node(1, "1", 4);

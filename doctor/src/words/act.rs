@@ -277,6 +277,7 @@ pub const ROWS: &[Row] = &[
     ("baseline.worse-device", ["worse   {what}: {differs}", "悪化    {what}: {differs}", "악화    {what}: {differs}"]),
     ("baseline.other-device", ["changed {what}: {differs}", "変化    {what}: {differs}", "변경    {what}: {differs}"]),
     ("baseline.better-device", ["better  {what}: {differs}", "改善    {what}: {differs}", "개선    {what}: {differs}"]),
+    ("baseline.interrupts", ["{count} interrupts", "割り込み {count} 個", "인터럽트 {count}개"]),
     ("baseline.worse-word", ["worse", "悪化", "악화"]),
     ("baseline.other-word", ["changed", "変化", "변경"]),
     ("baseline.better-word", ["better", "改善", "개선"]),

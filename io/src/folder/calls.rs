@@ -160,6 +160,26 @@ pub(super) fn open_file_at(folder: BorrowedFd<'_>, name: &OsStr, flags: i32, mod
     opened(folder.as_raw_fd(), &text(name)?, flags | careful, mode).map(File::from)
 }
 
+/// What a descriptor stands for, opened for reading: with no wait for a lease, a kernel's log or the other end of a pipe.
+pub(super) fn open_again(place: BorrowedFd<'_>) -> io::Result<File> {
+    let path = text(path_of(place).as_os_str())?;
+    opened(libc::AT_FDCWD, &path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0).map(File::from)
+}
+
+/// What a path leads to by the kernel's own way, magic links of `/proc` included: its device and number, and the mount that it lies in
+/// (0: this kernel does not tell it).
+pub(super) fn identity_of(path: &Path) -> io::Result<(u32, u32, u64, u64)> {
+    let path = text(path.as_os_str())?;
+    let mut raw = MaybeUninit::<libc::statx>::zeroed();
+    let wanted = libc::STATX_INO | libc::STATX_MNT_ID;
+    // SAFETY: the path outlives the call, and there is room for what it writes.
+    done(unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), 0, wanted, raw.as_mut_ptr()) })?;
+    // SAFETY: the call has written it, and zero is a value of each of its numbers.
+    let raw = unsafe { raw.assume_init_ref() };
+    let mount = if raw.stx_mask & libc::STATX_MNT_ID != 0 { raw.stx_mnt_id } else { 0 };
+    Ok((raw.stx_dev_major, raw.stx_dev_minor, raw.stx_ino, mount))
+}
+
 fn stat_from(raw: &libc::stat64) -> Stat {
     let kind = match raw.st_mode & libc::S_IFMT {
         libc::S_IFREG => Kind::Regular,

@@ -241,14 +241,27 @@ fn a_lease_makes_nobody_wait() {
         return;
     }
     assert_eq!(read(&path, MAX).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    let inside = || Folder::open(folder.path()).unwrap().read_inside("/file", MAX);
+    assert_eq!(inside().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     let place = Held::of(&path).unwrap();
     let refused = place.open(false, 0).unwrap_err();
     assert!(refused.kind() == io::ErrorKind::WouldBlock && refused.to_string().contains("lease"), "{refused}");
     drop(held);
     assert_eq!(read(&path, MAX).unwrap(), b"text");
+    assert_eq!(inside().unwrap(), b"text");
     let opened = place.open(false, 0).unwrap();
     // SAFETY: the call takes and gives numbers.
     assert_eq!(unsafe { libc::fcntl(opened.as_raw_fd(), libc::F_GETFL) } & libc::O_NONBLOCK, 0);
+}
+
+/// As a kernel's log that is read to its end.
+#[test]
+fn what_has_no_more_for_now_is_an_error_and_no_wait() {
+    let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    far.write_all(b"text").unwrap();
+    let error = read_all(OwnedFd::from(near).into(), MAX, Path::new("/x")).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
 /// Whoever may change a folder exchanges what lies in it, between the look at it and its use.

@@ -30,7 +30,7 @@ fn hidden() -> Verdict {
 
 fn found(verdict: Verdict) -> Vec<Finding> {
     match verdict {
-        Verdict::Found(found) => found,
+        Verdict::Found(found) | Verdict::FoundPart { found, .. } => found,
         other => panic!("{other:?}"),
     }
 }
@@ -88,6 +88,15 @@ fn queues_of_slow_or_silent_interfaces_are_not_looked_at_and_hidden_ones_are_sai
     let told = Ethernet { channels: Seen::Hidden("no right".to_owned()), ..Ethernet::default() };
     assert_eq!(host().net(&with(told)).says(26), hidden());
     assert_eq!(host().net(&Net { ethernet: Seen::Hidden("no right".to_owned()), ..Net::default() }).says(26), hidden());
+}
+
+#[test]
+fn what_hides_a_part_is_told_beside_what_was_found_in_the_rest() {
+    let told = Ethernet { receiving_queues: Seen::Hidden("no right".to_owned()), ..queues(1, 63) };
+    let verdict = host().net(&with(told)).says(26);
+    let Verdict::FoundPart { found, what, how } = verdict else { panic!("{verdict:?}") };
+    assert_eq!((found[0].id.as_str(), &*what, &*how.key), ("nic-queues/eth0", "no right", "doctor.as-root"));
+    assert!(matches!(host().net(&with(queues(1, 63))).says(26), Verdict::Found(_)));
 }
 
 #[test]

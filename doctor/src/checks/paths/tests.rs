@@ -48,7 +48,7 @@ fn apart() -> Net {
 
 fn one(verdict: Verdict) -> Finding {
     match verdict {
-        Verdict::Found(mut found) if found.len() == 1 => found.remove(0),
+        Verdict::Found(mut found) | Verdict::FoundPart { mut found, .. } if found.len() == 1 => found.remove(0),
         other => panic!("{other:?}"),
     }
 }
