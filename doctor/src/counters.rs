@@ -32,6 +32,19 @@ const FILES: &[&str] = &[
     "/forebay/net/statistics/*",
 ];
 
+/// Counters of an RDMA port's data, received and sent.
+pub const RDMA_DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
+/// Bytes of each count of these.
+pub const RDMA_UNIT: f64 = 4.0;
+/// Where counters of 32 bits stop, until they are cleared: then they say nothing.
+pub const RDMA_STUCK: u64 = 0xffff_ffff;
+
+/// A counter's file, of a port as in `mlx4_0/1`.
+pub fn rdma_file(port: &str, counter: &str) -> Option<String> {
+    let (device, number) = port.split_once('/')?;
+    Some(format!("/sys/class/infiniband/{device}/ports/{number}/counters/{counter}"))
+}
+
 /// What the files of counters hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters(pub BTreeMap<String, String>);

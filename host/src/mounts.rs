@@ -1,7 +1,8 @@
 //! What is mounted where, by `/proc/self/mountinfo`, and how full the host's own file systems are.
 //!
 //! How full one is shows in no file. The living host is asked by statvfs, which local file systems answer from memory: no disk wakes.
-//! Those of other hosts, and those that a program serves, may hang and are never asked, nor is what lies below one of them. A recorded
+//! Those of other hosts, those that a program serves, and pools of ZFS may hang and are never asked, nor is what lies below one of the
+//! first two, nor what is on a disk that does not run. A recorded
 //! tree has the answers in [`ROOM`].
 
 use super::system::{RECORDED, Seen, System};
@@ -21,7 +22,9 @@ const OF_DISKS: &[&str] = &["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs
 /// Mounts that are looked at: a host of a thousand containers has more, which repeat each other.
 const MOUNTS_MAX: usize = 4096;
 /// File systems that are asked.
-const ASKED_MAX: usize = 256;
+pub const FILE_SYSTEMS_MAX: usize = 256;
+/// Devices below a file system that are looked at before it is asked.
+const DEVICES_MAX: usize = 1024;
 /// A mount below so many others is no path that anybody has.
 const DEPTH_MAX: usize = 64;
 /// What has not answered by then hangs.
@@ -81,6 +84,11 @@ impl Mount {
         !self.read_only
     }
 
+    /// How full it is may be asked: a pool of ZFS that is suspended never answers.
+    pub fn is_asked(&self) -> bool {
+        self.is_of_disks() && self.is_writable() && self.kind != "zfs"
+    }
+
     fn holds(&self, path: &str) -> bool {
         let rest = path.strip_prefix(self.place.as_str());
         self.place == "/" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -96,6 +104,11 @@ fn unescaped(text: &str) -> String {
 /// All mounts that this process sees, in the kernel's order.
 pub fn mounts(system: &System) -> Seen<Vec<Mount>> {
     system.text(MOUNTS).map(|text| text.lines().take(MOUNTS_MAX).filter_map(Mount::read).collect())
+}
+
+/// Whether there are more mounts than are looked at.
+pub fn has_more(system: &System) -> bool {
+    system.text(MOUNTS).known().is_some_and(|text| text.lines().nth(MOUNTS_MAX).is_some())
 }
 
 /// The mount that a path is in, by its name: the longest that holds it, and of several at one place the last.
@@ -120,11 +133,13 @@ pub fn of_disks(mounts: &[Mount]) -> Vec<&Mount> {
         way.iter().all(is_local) && !covered
     };
     let mut chosen: BTreeMap<&str, &Mount> = BTreeMap::new();
-    let candidates = mounts.iter().filter(|mount| mount.is_of_disks() && mount.is_writable());
-    for mount in candidates.take(ASKED_MAX).filter(can_be_reached) {
-        let best = chosen.entry(&mount.number).or_insert(mount);
-        if mount.place.len() < best.place.len() {
-            *best = mount;
+    for mount in mounts.iter().filter(|mount| mount.is_asked()) {
+        let is_better = match chosen.get(mount.number.as_str()) {
+            Some(best) => mount.place.len() < best.place.len(),
+            None => chosen.len() < FILE_SYSTEMS_MAX,
+        };
+        if is_better && can_be_reached(&mount) {
+            chosen.insert(&mount.number, mount);
         }
     }
     let mut chosen: Vec<&Mount> = chosen.into_values().collect();
@@ -158,12 +173,58 @@ pub fn room(system: &System) -> Seen<BTreeMap<String, Seen<Room>>> {
         };
     }
     let room = match mounts(system) {
-        Seen::Is(mounts) => asked(of_disks(&mounts).into_iter().map(|mount| mount.place.clone()).collect()),
+        Seen::Is(mounts) => {
+            let (mut places, mut still) = (Vec::new(), BTreeMap::new());
+            for mount in of_disks(&mounts) {
+                match stands(system, mount) {
+                    Some(why) => drop(still.insert(mount.place.clone(), Seen::Hidden(why))),
+                    None => places.push(mount.place.clone()),
+                }
+            }
+            match asked(places) {
+                Seen::Is(room) => Seen::Is(room.into_iter().chain(still).collect()),
+                Seen::Absent if !still.is_empty() => Seen::Is(still),
+                other => other,
+            }
+        }
         Seen::Absent => Seen::Absent,
         Seen::Hidden(why) => Seen::Hidden(why),
     };
     system.told(&path, &serde_json::to_string(&room).expect("names and numbers are JSON"));
     room
+}
+
+/// The file by which a device below a file system does not answer: a disk that does not run, a mapping that is suspended.
+fn stands(system: &System, mount: &Mount) -> Option<String> {
+    let real = match mount.number.starts_with("0:") {
+        true if mount.source.starts_with("/dev/") && !mount.source.contains("..") => system.real(&mount.source),
+        true => Seen::Absent,
+        false => system.real(&format!("/sys/dev/block/{}", mount.number)),
+    };
+    let (mut left, mut known) = (vec![real.known()?.rsplit('/').next()?.to_owned()], BTreeSet::new());
+    while let Some(name) = left.pop() {
+        if known.len() == DEVICES_MAX {
+            return Some(format!("/sys/class/block/{name}: below {}", mount.place));
+        }
+        if !known.insert(name.clone()) {
+            continue;
+        }
+        let folder = format!("/sys/class/block/{name}");
+        let says = |file: &str| system.text(&format!("{folder}/{file}")).known();
+        if says("dm/suspended").as_deref() == Some("1") {
+            return Some(format!("{folder}/dm/suspended: 1"));
+        }
+        if let Some(state) = says("device/state").filter(|state| !["running", "live"].contains(&state.as_str())) {
+            return Some(format!("{folder}/device/state: {state}"));
+        }
+        if says("partition").is_some() {
+            // A partition lies in its disk's folder.
+            let whole = system.real(&folder).known().and_then(|real| Some(real.rsplit('/').nth(1)?.to_owned()));
+            left.extend(whole);
+        }
+        left.extend(system.list(&format!("{folder}/slaves")).known().unwrap_or_default());
+    }
+    None
 }
 
 /// Asked in a thread, because a pool that is suspended never answers. While one waits no other is begun.
@@ -252,6 +313,39 @@ mod tests {
         let places: Vec<&str> = of_disks(&all).into_iter().map(|mount| mount.place.as_str()).collect();
         // Not the one below a share, not the one that is covered, not what cannot be written to.
         assert_eq!(places, ["/", "/a b", "/shown"]);
+    }
+
+    #[test]
+    fn many_mounts_of_one_file_system_are_one_and_pools_of_zfs_are_not_asked() {
+        let twins: String = (0..600).map(|n| format!("{} 1 8:1 / /a/{n} rw - ext4 /dev/sda rw\n", n + 9)).collect();
+        let lines = format!(
+            "1 0 8:1 / / rw - ext4 /dev/sda rw\n{twins}900 1 0:7 / /z rw - zfs t rw\n901 1 8:2 / /b rw - xfs /dev/sdb rw\n"
+        );
+        let all = mounts(&Tree::new().file(MOUNTS, &lines).system()).known().expect("there");
+        let places: Vec<&str> = of_disks(&all).into_iter().map(|mount| mount.place.as_str()).collect();
+        assert_eq!(places, ["/", "/b"]);
+    }
+
+    #[test]
+    fn what_is_on_a_disk_that_does_not_run_is_not_asked() {
+        let tree = |state: &str, suspended: &str| {
+            Tree::new()
+                .file("/sys/block/sda/device/state", state)
+                .file("/sys/block/sda/sda1/partition", "1")
+                .link("/sys/class/block/sda", "../../block/sda")
+                .link("/sys/class/block/sda1", "../../block/sda/sda1")
+                .file("/sys/block/dm-0/dm/suspended", suspended)
+                .file("/sys/block/dm-0/slaves/sda1/x", "")
+                .file("/sys/block/dm-0/slaves/dm-0/x", "")
+                .link("/sys/class/block/dm-0", "../../block/dm-0")
+                .link("/sys/dev/block/253:0", "../../block/dm-0")
+        };
+        let mount = Mount { number: "253:0".to_owned(), ..Mount::default() };
+        let says = |state: &str, suspended: &str| stands(&tree(state, suspended).system(), &mount);
+        assert_eq!(says("running\n", "0"), None);
+        assert_eq!(says("blocked\n", "0").as_deref(), Some("/sys/class/block/sda/device/state: blocked"));
+        assert_eq!(says("running\n", "1").as_deref(), Some("/sys/class/block/dm-0/dm/suspended: 1"));
+        assert_eq!(stands(&Tree::new().system(), &mount), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What grew between the two looks at a host's counters.
 
 use super::super::Host;
+use super::super::counters::{RDMA_DATA, RDMA_STUCK, RDMA_UNIT, rdma_file};
 use forebay_host::topology::{Cpu, counted};
 use std::collections::BTreeMap;
 
@@ -139,19 +140,6 @@ fn rdma(host: &Host, port: &str) -> Option<f64> {
         *bytes.get_or_insert(0.0) += now.saturating_sub(before) as f64 * RDMA_UNIT / seconds;
     }
     bytes
-}
-
-/// Counters of an RDMA port's data, received and sent.
-pub const RDMA_DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
-/// Bytes of each count of these.
-pub const RDMA_UNIT: f64 = 4.0;
-/// Where counters of 32 bits stop, until they are cleared: then they say nothing.
-pub const RDMA_STUCK: u64 = 0xffff_ffff;
-
-/// A counter's file, of a port as in `mlx4_0/1`.
-pub fn rdma_file(port: &str, counter: &str) -> Option<String> {
-    let (device, number) = port.split_once('/')?;
-    Some(format!("/sys/class/infiniband/{device}/ports/{number}/counters/{counter}"))
 }
 
 /// What each block device did.

@@ -6,6 +6,7 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
 use super::Check;
 use super::nics::Gathered;
+use super::processes::command_line;
 use crate::show;
 use forebay_host::system::{RECORDED, Seen, System};
 use forebay_host::topology::numbers;
@@ -36,6 +37,9 @@ fn guests(host: &Host) -> Verdict {
     let guests = gathered.see(read(&host.system)).unwrap_or_default();
     let with_disks: Vec<&Guest> = guests.iter().filter(|guest| !guest.disks.is_empty()).collect();
     let disks: usize = with_disks.iter().map(|guest| guest.disks.len()).sum();
+    if let Some(guest) = guests.iter().find(|guest| guest.partly) {
+        gathered.hide(format!("/proc/{}/cmdline", guest.pid), Sentence::new("guests.partly"));
+    }
     for kind in &KINDS {
         if let Some(found) = of_kind(kind, &guests) {
             gathered.find(found);
@@ -77,10 +81,14 @@ fn read(system: &System) -> Seen<Vec<Guest>> {
             Seen::Hidden(why) => return Seen::Hidden(why),
         };
         let is_qemu = name.starts_with("qemu-system") || name == "qemu-kvm" || name == "kvm";
-        if !is_qemu || guests.len() == GUESTS_MAX {
+        if !is_qemu {
             continue;
         }
-        match system.bytes(&format!("/proc/{pid}/cmdline")) {
+        if guests.len() == GUESTS_MAX {
+            guests.push(Guest { pid, partly: true, ..Guest::default() });
+            break;
+        }
+        match command_line(system, pid) {
             Seen::Is(line) => guests.push(Guest::of(pid, &line)),
             Seen::Absent => {}
             Seen::Hidden(why) => return Seen::Hidden(why),

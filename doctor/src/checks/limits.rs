@@ -7,11 +7,11 @@ use super::processes::{Server, servers};
 use super::{disks, growth};
 use crate::show;
 use forebay_host::system::System;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CHECK: u8 = 58;
 /// Processes of a server whose group is asked for; those of one server share a few.
-const PROCESSES_MAX: usize = 256;
+const PROCESSES_MAX: usize = 4096;
 /// A group below so many others; deeper ones are not what service managers make.
 const DEPTH_MAX: usize = 16;
 /// Groups that are looked at: of a hundred virtual machines, each with those above it.
@@ -23,18 +23,32 @@ const NEARLY_ALL: f64 = 0.95;
 /// Counters of a group that are compared with what they were.
 const COUNTERS: [&str; 2] = ["cpu.stat", "memory.events.local"];
 
+/// Folders of control groups that programs other than systemd make, or that it makes anew for each login.
+const NOT_OF_UNITS: [&str; 6] = ["user@", "user-", "kubepods", "docker", "cri-", "libpod-"];
+
+/// Groups that bound servers, and whether these are all.
+struct Groups {
+    /// Folders below `/sys`, with the name of a server that each bounds.
+    servers: BTreeMap<String, String>,
+    whole: bool,
+}
+
 /// Groups that bound servers, with the name of one that each bounds: a server's own, and all above it. Folders below `/sys`.
-fn groups(system: &System, servers: &[Server]) -> BTreeMap<String, String> {
+fn groups(system: &System, servers: &[Server]) -> Groups {
     // Where both versions are in use, the second has a folder of its own.
     let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
     let Some(root) = root.into_iter().find(|root| system.has(&format!("{root}/cgroup.controllers"))) else {
-        return BTreeMap::new();
+        return Groups { servers: BTreeMap::new(), whole: true };
     };
-    let mut groups = BTreeMap::new();
+    let (mut groups, mut whole, mut paths) = (BTreeMap::new(), true, BTreeSet::new());
     for server in servers {
+        whole &= server.pids.len() <= PROCESSES_MAX;
         for pid in server.pids.iter().take(PROCESSES_MAX) {
             let text = system.text(&format!("/proc/{pid}/cgroup")).known().unwrap_or_default();
             let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else { continue };
+            if !paths.insert(path.to_owned()) {
+                continue;
+            }
             // Outside of what this process sees: `/../other`.
             if path.split('/').any(|part| part == "..") {
                 continue;
@@ -43,20 +57,22 @@ fn groups(system: &System, servers: &[Server]) -> BTreeMap<String, String> {
             let above = std::iter::successors(Some(own.as_str()), |group| {
                 group.rsplit_once('/').map(|(above, _)| above).filter(|above| above.len() >= root.len())
             });
-            for group in above.take(DEPTH_MAX) {
-                if groups.len() < GROUPS_MAX {
-                    groups.entry(group.to_owned()).or_insert_with(|| server.name.clone());
+            for (depth, group) in above.enumerate() {
+                if depth == DEPTH_MAX || groups.len() == GROUPS_MAX && !groups.contains_key(group) {
+                    whole = false;
+                    break;
                 }
+                groups.entry(group.to_owned()).or_insert_with(|| server.name.clone());
             }
         }
     }
-    groups
+    Groups { servers: groups, whole }
 }
 
 /// The files that count how often limits were reached.
 pub fn counted(system: &System) -> Vec<String> {
     let groups = groups(system, &servers(system).known().unwrap_or_default());
-    groups.keys().flat_map(|group| COUNTERS.map(|file| format!("{group}/{file}"))).collect()
+    groups.servers.keys().flat_map(|group| COUNTERS.map(|file| format!("{group}/{file}"))).collect()
 }
 
 /// One group, and a server that it bounds.
@@ -71,7 +87,11 @@ pub fn limits(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     let servers = gathered.see(servers(&host.system)).unwrap_or_default();
     let (mut looked, mut names) = (0, Vec::new());
-    for (folder, server) in &groups(&host.system, &servers) {
+    let groups = groups(&host.system, &servers);
+    if !groups.whole {
+        gathered.hide("/sys/fs/cgroup".to_owned(), Sentence::new("mounts.more"));
+    }
+    for (folder, server) in &groups.servers {
         let group = Group { host, folder, server };
         let seen = [group.memory(&mut gathered), group.cpu(&mut gathered), group.disks(&mut gathered)];
         if seen.contains(&true) {
@@ -92,9 +112,17 @@ impl Group<'_> {
         format!("{}/{name}", self.folder)
     }
 
-    /// What systemd calls it, where it made the group, and the name may stand in a command.
+    /// What the host's systemd calls it, where that made the group, and the name may stand in a command.
     fn unit(&self) -> Option<&str> {
-        let name = self.folder.rsplit('/').next()?;
+        let path = self.folder.strip_prefix("/sys/fs/cgroup")?;
+        let path = path.strip_prefix("/unified").unwrap_or(path).strip_prefix('/')?;
+        if path.split('/').any(|part| NOT_OF_UNITS.iter().any(|other| part.starts_with(other))) {
+            return None;
+        }
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if !above.is_empty() && !above.split('/').all(|part| part.ends_with(".slice")) {
+            return None;
+        }
         let is_unit = [".service", ".slice", ".scope"].iter().any(|end| name.ends_with(end));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._@:\\-".contains(&byte);
         (is_unit && name.bytes().all(plain)).then_some(name)
@@ -121,7 +149,7 @@ impl Group<'_> {
 
     /// Whether there is a file of limits of memory.
     fn memory(&self, gathered: &mut Gathered) -> bool {
-        let mut seen = false;
+        let (mut seen, mut limited) = (false, false);
         let path = self.file("memory.events.local");
         let grown = growth::grown(self.host, &path);
         for (file, event, key, set) in [
@@ -132,6 +160,7 @@ impl Group<'_> {
             let Some(text) = gathered.see(self.host.system.text(&limit_path)) else { continue };
             seen = true;
             let Ok(limit) = text.trim().parse::<u64>() else { continue };
+            limited = true;
             let Some((grown, seconds)) = &grown else {
                 let is_there = self.host.system.has(&path);
                 let how = if is_there { "cpu.second-look" } else { "cgroup.old-kernel" };
@@ -149,10 +178,11 @@ impl Group<'_> {
                 }
             }
         }
-        let killed = self.host.system.text(&path).known().unwrap_or_default();
-        if let Some(killed) = growth::rows(&killed).get("oom_kill").copied().filter(|killed| *killed > 0) {
+        // Without a limit of its own the host's memory was short, or that of a group above.
+        let killed = grown.as_ref().filter(|_| limited).and_then(|(grown, _)| grown.get("oom_kill").copied());
+        if let Some(killed) = killed.filter(|killed| *killed > 0) {
             let text = Sentence::new("cgroup.killed").with("killed", killed);
-            let evidence = vec![Evidence::new(&path, format!("oom_kill {killed}"))];
+            let evidence = vec![Evidence::new(&path, format!("oom_kill: +{killed}"))];
             gathered.find(self.finding("oom", Severity::Note, text, evidence, ""));
         }
         seen
@@ -207,6 +237,9 @@ impl Group<'_> {
         const LINES_MAX: usize = 64;
         let path = self.file("io.max");
         let Some(text) = gathered.see(self.host.system.text(&path)) else { return false };
+        if text.lines().nth(LINES_MAX).is_some() {
+            gathered.hide(path.clone(), Sentence::new("mounts.more"));
+        }
         for line in text.lines().take(LINES_MAX) {
             let mut words = line.split_whitespace();
             let Some(number) = words.next() else { continue };
@@ -261,6 +294,10 @@ mod tests {
         assert!(fine(&limited("high 0\nmax 5\noom_kill 0\n").virtual_machine(), 58).contains("smbd"));
         let killed = one(&limited("high 0\nmax 5\noom_kill 2\n"), 58);
         assert_eq!(killed.id, "cgroup-limit/system.slice/smbd.service/oom");
+        let before = grows(with(served(), "memory.max", "9"), "memory.events.local", "oom_kill 2\n", "oom_kill 2\n");
+        fine(&with(before, "memory.current", "1"), 58);
+        let of_host = grows(with(served(), "memory.max", "max"), "memory.events.local", "oom_kill 0\n", "oom_kill 2\n");
+        fine(&of_host, 58);
         let high = grows(with(served(), "memory.high", "4096"), "memory.events.local", "high 0\n", "high 3\n");
         assert_eq!(one(&high, 58).text.key, "cgroup.memory-high");
     }
@@ -290,6 +327,44 @@ mod tests {
         fine(&with(served(), "cpu.max", "max 100000"), 58);
     }
 
+    /// A server in a group that is stopped for its share of CPU.
+    fn stopped_in(group: &str) -> Tree {
+        let folder = format!("/sys/fs/cgroup{group}");
+        served()
+            .file("/proc/7/cgroup", &format!("0::{group}\n"))
+            .file(&format!("{folder}/cpu.max"), "1 2")
+            .file(&format!("{folder}/cpu.stat"), "nr_periods 9\nnr_throttled 9\n")
+            .earlier(&format!("{folder}/cpu.stat"), "nr_periods 0\nnr_throttled 0\n")
+    }
+
+    #[test]
+    fn a_command_is_shown_for_units_of_the_hosts_systemd_alone() {
+        let of = |group: &str| match one(&stopped_in(group), 58).remedies.remove(0) {
+            Remedy::Explain { command, .. } => command,
+            other => panic!("{other:?}"),
+        };
+        for (group, unit) in [
+            ("/system.slice/a.slice/x.service", Some("x.service")),
+            ("/x.scope", Some("x.scope")),
+            ("/user.slice/user-1000.slice/user@1000.service/app.slice/x.service", None),
+            ("/user.slice/user-1000.slice", None),
+            ("/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", None),
+            ("/system.slice/docker-1.scope", None),
+            ("/lxc/7/system.slice/x.service", None),
+            ("/machine.slice/machine-1.scope/libvirt", None),
+        ] {
+            let expected = unit.map(|unit| format!("systemctl set-property '{unit}' CPUQuota="));
+            assert_eq!(of(group), expected, "{group}");
+        }
+    }
+
+    #[test]
+    fn groups_beyond_those_that_are_looked_at_are_not_fine() {
+        let group = "/a".repeat(20);
+        let deep = served().file("/proc/7/cgroup", &format!("0::{group}\n"));
+        assert_eq!(not_seen(&deep.file(&format!("/sys/fs/cgroup{group}/cpu.max"), "max 1"), 58), "/sys/fs/cgroup");
+    }
+
     #[test]
     fn limits_of_disks_are_told_by_name() {
         let limited = |line: &str| with(served(), "io.max", line);
@@ -311,12 +386,7 @@ mod tests {
         let old = with(served(), "memory.max", "4096");
         assert!(not_seen(&old, 58).ends_with("memory.events.local"));
         // A name that would be more than a name in a shell is in no command.
-        let folder = "/sys/fs/cgroup/a';b.service";
-        let tree = served()
-            .file("/proc/7/cgroup", "0::/a';b.service\n")
-            .file(&format!("{folder}/cpu.max"), "1 2")
-            .file(&format!("{folder}/cpu.stat"), "nr_periods 9\nnr_throttled 9\n")
-            .earlier(&format!("{folder}/cpu.stat"), "nr_periods 0\nnr_throttled 0\n");
+        let tree = stopped_in("/a';b.service");
         assert_eq!(one(&tree, 58).remedies, [Remedy::Explain { what: Sentence::new("cgroup.help"), command: None }]);
     }
 }

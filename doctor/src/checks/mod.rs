@@ -8,7 +8,7 @@ mod dma;
 mod drift;
 #[cfg(test)]
 mod expect;
-pub(super) mod growth;
+mod growth;
 mod guests;
 pub mod limits;
 pub mod links;

@@ -4,9 +4,8 @@ use super::super::Host;
 use super::super::findings::{Confidence, Evidence, Finding, Number, Remedy, Sentence, Severity, Verdict};
 use super::nics::Gathered;
 use super::{Check, disks};
-use crate::chain::ends::{End, Way, resolve};
 use crate::show;
-use forebay_host::mounts::{self, MOUNTS, Mount, Room};
+use forebay_host::mounts::{self, FILE_SYSTEMS_MAX, MOUNTS, Mount, Room};
 use forebay_host::system::Seen;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,6 +26,10 @@ const NFS_REQUEST: u64 = 64 << 10;
 const ROOMS_MAX: usize = 256;
 /// Exports that are told of one by one.
 const EXPORTS_MAX: usize = 256;
+/// Devices below a file system that are followed; a large array has some hundred disks.
+const DEVICES_MAX: usize = 1024;
+/// File systems of btrfs that are looked at for the one of a device.
+const BTRFS_MAX: usize = 256;
 /// Of a smaller file system, such as that of a boot loader, it is no matter how full it is.
 const BYTES_TO_JUDGE: u64 = 4 << 30;
 /// A file system that is as full, and has no more than so many bytes left, finds few long free stretches.
@@ -37,33 +40,94 @@ const FULL_AT_ANY_SIZE: f64 = 0.95;
 /// Soon nothing can be written.
 const NEARLY_NO_ROOM: f64 = 0.97;
 
+/// All mounts that are looked at; what is beyond is said.
+pub(super) fn all(host: &Host, gathered: &mut Gathered) -> Vec<Mount> {
+    if mounts::has_more(&host.system) {
+        gathered.hide(MOUNTS.to_owned(), Sentence::new("mounts.more"));
+    }
+    gathered.see(mounts::mounts(&host.system)).unwrap_or_default()
+}
+
 /// The whole disks below a mount. None: not known, or none of this host's.
 pub(super) fn disks_of(host: &Host, mount: &Mount) -> Option<BTreeSet<String>> {
-    let device = match mount.number.starts_with("0:") {
-        // Of btrfs, which names a device of its several.
-        true => mount.source.strip_prefix("/dev/")?.to_owned(),
-        false => host.system.real(&format!("/sys/dev/block/{}", mount.number)).known()?.rsplit('/').next()?.to_owned(),
-    };
-    disks_at(host, &format!("/dev/{device}"))
+    if mount.number.starts_with("0:") {
+        return of_btrfs(host, &mount.source);
+    }
+    let real = host.system.real(&format!("/sys/dev/block/{}", mount.number)).known()?;
+    disks_below(host, real.rsplit('/').next()?)
+}
+
+/// Of btrfs, which names one of its devices. None: it has several, of which each file may be on any, or it is not known how many.
+fn of_btrfs(host: &Host, source: &str) -> Option<BTreeSet<String>> {
+    const CLASS: &str = "/sys/fs/btrfs";
+    let name = device_name(host, source)?;
+    let all = host.system.list(CLASS).known()?;
+    let mut devices = all.iter().take(BTRFS_MAX).map(|id| format!("{CLASS}/{id}/devices"));
+    let own = devices.find(|devices| host.system.has(&format!("{devices}/{name}")))?;
+    (host.system.list(&own).known()?.len() == 1).then(|| disks_below(host, &name))?
+}
+
+/// What sysfs calls a device of `/dev`. None: the path leads out of that, perhaps to where it hangs.
+fn device_name(host: &Host, path: &str) -> Option<String> {
+    let own = path.strip_prefix("/dev/").filter(|own| own.split('/').all(|part| part != ".."))?;
+    let real = host.system.real(path).known();
+    let name = real.as_deref().and_then(|real| real.strip_prefix("/dev/")).unwrap_or(own);
+    // As in /dev/cciss/c0d0, which sysfs calls cciss!c0d0.
+    Some(name.replace('/', "!"))
 }
 
 /// The whole disks below a block device. None: not known.
 pub(super) fn disks_at(host: &Host, device: &str) -> Option<BTreeSet<String>> {
-    let parts = resolve(&host.system, &host.topology, device, Way::From).ok()?;
-    let disk = |(end, _)| match end {
-        End::Disk(name) => Some(name),
-        End::Ram | End::Nic(_) | End::Rdma(_) => None,
-    };
-    parts.into_iter().map(disk).collect::<Option<BTreeSet<String>>>().filter(|disks| !disks.is_empty())
+    disks_below(host, &device_name(host, device)?)
+}
+
+/// The same by the device's name; each device is looked at once, however many are made of it.
+fn disks_below(host: &Host, name: &str) -> Option<BTreeSet<String>> {
+    let (mut left, mut known, mut disks) = (vec![name.to_owned()], BTreeSet::new(), BTreeSet::new());
+    while let Some(name) = left.pop() {
+        if !known.insert(name.clone()) {
+            continue;
+        }
+        if known.len() > DEVICES_MAX {
+            return None;
+        }
+        let folder = format!("/sys/class/block/{name}");
+        let Some(disk) = host.topology.disks.get(&name) else {
+            // A partition lies in its disk's folder.
+            let real = host.system.real(&folder).known()?;
+            let whole = real.rsplit('/').nth(1).filter(|whole| host.topology.disks.contains_key(*whole))?;
+            left.push(whole.to_owned());
+            continue;
+        };
+        if ["ram", "loop"].contains(&disk.kind.as_str()) {
+            return None;
+        }
+        let slaves = |folder: &str| match host.system.list(&format!("{folder}/slaves")) {
+            Seen::Is(names) => Some(names),
+            Seen::Absent => Some(Vec::new()),
+            Seen::Hidden(_) => None,
+        };
+        let below = slaves(&folder).filter(|below| !below.is_empty());
+        let below = below.map_or_else(|| slaves(&format!("/sys/block/{name}")), Some)?;
+        match below.is_empty() {
+            true => drop(disks.insert(name)),
+            false => left.extend(below),
+        }
+    }
+    (!disks.is_empty()).then_some(disks)
 }
 
 /// How fast a disk is by its kind: 0 one that turns, 1 one of flash at SATA or SAS, 2 NVMe. None where its kind tells nothing: in a
-/// guest, behind a controller of arrays, or at another host.
+/// guest, behind a controller of arrays, at another host, or in a box at USB.
 pub(super) fn rank(host: &Host, name: &str) -> Option<u8> {
     if host.topology.hypervisor.is_some() {
         return None;
     }
     let disk = host.topology.disks.get(name)?;
+    let real = host.system.real(&format!("/sys/block/{name}")).known()?;
+    if ["/rport-", "/session", "/usb"].iter().any(|far| real.contains(far)) {
+        return None;
+    }
     let driver = host.topology.pci.get(disk.pci.as_ref()?)?.driver.as_deref()?;
     match disk.kind.as_str() {
         "nvme" => Some(2),
@@ -87,7 +151,7 @@ const LOCAL: [Cost; 2] = [
 // or each change of a folder, waits for the disk; one by which each byte is written twice.
 fn local(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
-    let all = gathered.see(mounts::mounts(&host.system)).unwrap_or_default();
+    let all = all(host, &mut gathered);
     let (mut numbers, mut judged) = (BTreeSet::new(), 0);
     for mount in all.iter().filter(|mount| mount.is_of_disks() && mount.is_writable()) {
         if !numbers.insert(&mount.number) {
@@ -95,6 +159,9 @@ fn local(host: &Host) -> Verdict {
         }
         judged += 1;
         let mut find = |word: &str, (_, severity, key, help): Cost, evidence: Evidence| {
+            // What is no plain name would be more than a name in a shell.
+            let is_plain = mount.place.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./-".contains(&byte));
+            let help = if help == "mounts.sync-help" && !is_plain { "mounts.sync-help-name" } else { help };
             gathered.find(Finding {
                 id: format!("mount-options{}/{word}", mount.place),
                 check: 59,
@@ -140,10 +207,10 @@ fn data_journal(host: &Host, mount: &Mount) -> Seen<Evidence> {
     text.and_then(|text| text.lines().any(|line| line == "data=journal").then(|| Evidence::new(path, "data=journal")))
 }
 
-// Check 60. Reads the options of mounts of NFS. Rules: noac; sync; requests of less than NFS_REQUEST by a line of FAST_BITS.
+// Check 60. Reads the options of mounts of NFS. Rules: noac, or the same by actimeo=0; sync; requests of less than NFS_REQUEST by a line of FAST_BITS.
 fn nfs(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
-    let all = gathered.see(mounts::mounts(&host.system)).unwrap_or_default();
+    let all = all(host, &mut gathered);
     let mut judged = 0;
     for mount in all.iter().filter(|mount| ["nfs", "nfs4"].contains(&mount.kind.as_str())) {
         judged += 1;
@@ -164,7 +231,11 @@ fn nfs(host: &Host) -> Verdict {
         if mount.has("noac") {
             let text = Sentence::new("mounts.noac");
             gathered.find(find("noac", Severity::Warning, text, vec![], "mounts.noac-help"));
-        } else if mount.has("sync") {
+        } else if ["acregmin", "acregmax"].iter().all(|name| mount.option(name) == Some("0")) {
+            let text = Sentence::new("mounts.actimeo");
+            gathered.find(find("actimeo", Severity::Warning, text, vec![], "mounts.noac-help"));
+        }
+        if mount.has("sync") && !mount.has("noac") {
             let text = Sentence::new("mounts.nfs-sync");
             gathered.find(find("sync", Severity::Warning, text, vec![], "mounts.nfs-sync-help"));
         }
@@ -201,7 +272,11 @@ fn exports(host: &Host) -> Verdict {
     let text = gathered.see(host.system.text(EXPORTS)).unwrap_or_default();
     let all = mounts::mounts(&host.system).known().unwrap_or_default();
     let (mut told, mut judged) = (BTreeSet::new(), 0);
-    for line in text.lines().filter(|line| !line.starts_with('#')).take(EXPORTS_MAX) {
+    let lines = || text.lines().filter(|line| !line.starts_with('#'));
+    if lines().nth(EXPORTS_MAX).is_some() {
+        gathered.hide(EXPORTS.to_owned(), Sentence::new("mounts.more"));
+    }
+    for line in lines().take(EXPORTS_MAX) {
         let Some((place, client)) = line.split_once(['\t', ' ']) else { continue };
         let Some(options) = client.split_once('(').and_then(|(_, rest)| rest.split_once(')')) else { continue };
         let options: Vec<&str> = options.0.split(',').collect();
@@ -245,15 +320,26 @@ fn turning(host: &Host, all: &[Mount], place: &str) -> Option<Vec<Evidence>> {
     turns.then(|| shown.collect())
 }
 
-// Check 62. Reads how full this host's file systems are, as statvfs answers. Rule: FULL of its bytes, of a large one
+// Check 62. Reads how full this host's file systems are, as statvfs answers; not those of ZFS, whose pools it may hang at, and which
+// share one pool's room. Rule: FULL of its bytes, of a large one
 // FULL_AT_ANY_SIZE, or FULL of its files are taken.
 fn room(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     let (mut judged, mut fullest) = (0, 0.0f64);
     let all = mounts::mounts(&host.system).known().unwrap_or_default();
+    let kind = |place: &str| mounts::holding(&all, place).map(|mount| mount.kind.as_str()).unwrap_or_default();
     // Others make room for files as they need it, and say how many there is room for.
-    let has_fixed = |place: &str| mounts::holding(&all, place).is_some_and(|mount| mount.kind.starts_with("ext"));
-    for (place, seen) in gathered.see(mounts::room(&host.system)).unwrap_or_default().into_iter().take(ROOMS_MAX) {
+    let has_fixed = |place: &str| kind(place).starts_with("ext");
+    if let Some(mount) = all.iter().find(|mount| mount.kind == "zfs" && mount.is_writable()) {
+        gathered.hide(format!("room of {}", mount.place), Sentence::new("room.zfs"));
+    }
+    let rooms = gathered.see(mounts::room(&host.system)).unwrap_or_default();
+    let numbers: BTreeSet<&str> =
+        all.iter().filter(|mount| mount.is_asked()).map(|mount| mount.number.as_str()).collect();
+    if mounts::has_more(&host.system) || numbers.len() > FILE_SYSTEMS_MAX || rooms.len() > ROOMS_MAX {
+        gathered.hide(MOUNTS.to_owned(), Sentence::new("mounts.more"));
+    }
+    for (place, seen) in rooms.into_iter().filter(|(place, _)| kind(place) != "zfs").take(ROOMS_MAX) {
         let Some(room) = gathered.see(seen) else { continue };
         let bytes = room.used_bytes.saturating_add(room.free_bytes);
         if bytes < BYTES_TO_JUDGE {

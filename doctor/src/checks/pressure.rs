@@ -39,8 +39,8 @@ const RESOURCES: [Resource; 3] = [
 
 /// A disk that is waited for is busy for so much of the waiting.
 const DISK_PART: f64 = 0.5;
-/// With less work that gives way to nothing (nice), what waits for a CPU is what gives way, or what its group's limit holds back.
-const CPUS_BUSY: f64 = 0.5;
+/// Where the busiest CPU has less work that gives way to nothing (nice), what waits is what gives way, or what a limit holds back.
+const CPU_BUSY: f64 = 0.75;
 
 /// Percent of the last 10 s and of the last minute, of the line that begins with `who`.
 fn shares(text: &str, who: &str) -> Option<(String, f64, f64)> {
@@ -55,42 +55,36 @@ fn shares(text: &str, who: &str) -> Option<(String, f64, f64)> {
 /// What is put into a sentence.
 type With = Vec<(&'static str, String)>;
 
-/// It is: what is put into the sentence, and what shows it. It is not: another sentence, and what is put into that.
-type BorneOut = Result<(With, Option<Evidence>), (&'static str, With)>;
-
 fn put(sentence: Sentence, (name, value): (&'static str, String)) -> Sentence {
     sentence.with(name, value)
 }
 
-/// Whether what was busy between the looks bears out that it is waited for; or else the key of the sentence that says what it was not.
-/// Absent: nothing else shows it. Hidden: there was one look alone.
-fn borne_out(host: &Host, resource: &Resource, minute: f64) -> Seen<BorneOut> {
+/// What was busy between the looks, as it is put into the sentence, and what shows it: it bears out what is waited for. Absent: nothing
+/// does. Hidden: there was one look alone.
+fn borne_out(host: &Host, resource: &Resource, minute: f64) -> Seen<(With, Option<Evidence>)> {
     match resource.name {
         "io" => {
             let Some(work) = growth::disks(host) else { return Seen::Hidden("/proc/diskstats".to_owned()) };
             let busy = storage::real_disks(host).filter_map(|(name, _)| Some((name.clone(), work.get(name)?.busy)));
             let busiest = busy.max_by(|(_, a), (_, b)| a.total_cmp(b));
-            Seen::Is(match busiest.filter(|(_, busy)| busy * 100.0 >= minute * DISK_PART) {
-                Some((disk, busy)) => {
-                    let busy = show::percent(busy);
-                    let shown = Evidence::new("/proc/diskstats", format!("{disk}: busy {busy}"));
-                    Ok((vec![("disk", disk), ("busy", busy)], Some(shown)))
-                }
-                None => Err(("psi.io-idle", vec![])),
-            })
+            let Some((disk, busy)) = busiest.filter(|(_, busy)| busy * 100.0 >= minute * DISK_PART) else {
+                return Seen::Absent;
+            };
+            let busy = show::percent(busy);
+            let shown = Evidence::new("/proc/diskstats", format!("{disk}: busy {busy}"));
+            Seen::Is((vec![("disk", disk), ("busy", busy)], Some(shown)))
         }
         "cpu" => {
             let Some(loads) = growth::loads(host).filter(|loads| !loads.is_empty()) else {
                 return Seen::Hidden("/proc/stat".to_owned());
             };
-            let busy = loads.values().map(|load| load.busy).sum::<f64>() / loads.len() as f64;
-            let with = vec![("busy", show::percent(busy))];
-            Seen::Is(match busy >= CPUS_BUSY {
-                true => Ok((with, Some(Evidence::new("/proc/stat", format!("busy {}", show::percent(busy)))))),
-                false => Err(("psi.cpu-nice", with)),
-            })
+            let busiest = loads.into_iter().max_by(|(_, a), (_, b)| a.busy.total_cmp(&b.busy));
+            let Some((cpu, load)) = busiest.filter(|(_, load)| load.busy >= CPU_BUSY) else { return Seen::Absent };
+            let busy = show::percent(load.busy);
+            let shown = Evidence::new("/proc/stat", format!("cpu{cpu}: busy {busy}"));
+            Seen::Is((vec![("cpu", cpu.to_string()), ("busy", busy)], Some(shown)))
         }
-        _ => Seen::Absent,
+        _ => Seen::Is((vec![], None)),
     }
 }
 
@@ -110,12 +104,12 @@ fn pressure(host: &Host) -> Verdict {
         }
         let share = |key| Sentence::new(key).with("share", show::percent(minute / 100.0));
         let (text, shown) = match borne_out(host, &resource, minute) {
-            Seen::Is(Ok((with, shown))) => (with.into_iter().fold(share(resource.text), put), shown),
-            Seen::Is(Err((key, with))) => {
-                gathered.fine(with.into_iter().fold(share(key), put));
+            Seen::Is((with, shown)) => (with.into_iter().fold(share(resource.text), put), shown),
+            Seen::Absent => {
+                let what = format!("{path}: {} {}", resource.who, show::percent(minute / 100.0));
+                gathered.hide(what, Sentence::new("psi.not-shown"));
                 continue;
             }
-            Seen::Absent => (share(resource.text), None),
             Seen::Hidden(what) => {
                 gathered.hide(what, Sentence::new("cpu.second-look"));
                 continue;
@@ -142,6 +136,8 @@ fn pressure(host: &Host) -> Verdict {
 
 /// Pages a second that are swapping, and no page that happens to be wanted again.
 const PAGES: f64 = 50.0;
+/// So many are swapping, also where the kernel does not tell whether anything waits for memory.
+const PAGES_ALONE: f64 = 200.0;
 /// So much of a server's memory in swap is more than what it used at its start alone.
 const SERVER_BYTES: u64 = 16 << 20;
 /// Processes of a server that are asked.
@@ -157,14 +153,17 @@ fn swapping(host: &Host) -> Verdict {
     if areas.is_empty() {
         return gathered.verdict();
     }
-    let in_memory = areas.iter().all(|area| area.split_whitespace().next().is_some_and(|name| name.contains("/zram")));
+    let in_use = |area: &&&str| area.split_whitespace().nth(3).is_some_and(|used| used != "0");
+    let used: Vec<&str> = areas.iter().filter(in_use).copied().collect();
+    let in_memory = used.iter().all(|area| area.split_whitespace().next().is_some_and(|name| name.contains("/zram")));
     match growth::grown(host, VMSTAT) {
         None => gathered.hide(VMSTAT.to_owned(), Sentence::new("cpu.second-look")),
         Some((grown, seconds)) => {
             let rate = |name: &str| grown.get(name).map_or(0.0, |pages| *pages as f64 / seconds);
             let (back, out) = (rate("pswpin"), rate("pswpout"));
             let words = |key| Sentence::new(key).with("in", format!("{back:.0}")).with("out", format!("{out:.0}"));
-            if back < PAGES && out < PAGES {
+            let most = back.max(out);
+            if used.is_empty() || most < PAGES || most < PAGES_ALONE && !waits_for_memory(&host.system) {
                 gathered.fine(words("swap.fine"));
             } else {
                 let is_slow = back >= PAGES && !in_memory;
@@ -176,7 +175,7 @@ fn swapping(host: &Host) -> Verdict {
                     text: words(if in_memory { "swap.zram" } else { "swap.now" }),
                     evidence: vec![
                         Evidence::new(VMSTAT, format!("pswpin {back:.0}/s, pswpout {out:.0}/s")),
-                        Evidence::new(SWAPS, areas[0]),
+                        Evidence::new(SWAPS, used[0]),
                     ],
                     number: None,
                     remedies: vec![Remedy::Explain { what: Sentence::new("swap.help"), command: None }],
@@ -190,6 +189,12 @@ fn swapping(host: &Host) -> Verdict {
         }
     }
     gathered.verdict()
+}
+
+/// Whether anything waited for memory in the last minute, as far as the kernel tells.
+fn waits_for_memory(system: &System) -> bool {
+    let text = system.text("/proc/pressure/memory").known().unwrap_or_default();
+    shares(&text, "some").is_some_and(|(_, now, minute)| now > 0.0 || minute > 0.0)
 }
 
 /// A server of which much lies in swap: whoever asks for that waits until it is read back.
@@ -271,16 +276,21 @@ mod tests {
     fn waiting_while_no_disk_is_busy_is_no_waiting_for_disks() {
         let line = "full avg10=99.00 avg60=99.00 avg300=99.00 total=1\n";
         let tree = |tree: Tree| tree.file("/proc/pressure/io", line);
-        assert!(fine(&tree(busy(Tree::new(), 3)), 56).contains("io_uring"));
+        assert_eq!(not_seen(&tree(busy(Tree::new(), 3)), 56), "/proc/pressure/io: full 99 %");
         let no_disk = Tree::new().file("/proc/diskstats", "").earlier("/proc/diskstats", "");
-        assert!(fine(&tree(no_disk), 56).contains("io_uring"));
+        assert_eq!(not_seen(&tree(no_disk), 56), "/proc/pressure/io: full 99 %");
         assert_eq!(not_seen(&tree(Tree::new()), 56), "/proc/diskstats", "one look");
     }
 
     #[test]
     fn what_gives_way_on_purpose_is_no_waiting_for_cpus() {
         let nice = psi("cpu", "some", 97.0, 97.0).file("/proc/stat", "cpu  0\ncpu0 10 800 0 100 0 0 0 0 0 0\n");
-        assert!(fine(&nice, 56).contains("1 %"), "{}", fine(&nice, 56));
+        assert_eq!(not_seen(&nice, 56), "/proc/pressure/cpu: some 97 %");
+        // One that is busy among many that rest is what something waits for.
+        let idle = |ticks: u32| (1..8).map(|cpu| format!("cpu{cpu} 0 0 0 {ticks} 0 0 0 0 0 0\n")).collect::<String>();
+        let stat = |ticks: u32| format!("cpu  0\ncpu0 {ticks} 0 0 0 0 0 0 0 0 0\n{}", idle(ticks));
+        let pinned = psi("cpu", "some", 97.0, 97.0).file("/proc/stat", &stat(900)).earlier("/proc/stat", &stat(0));
+        assert_eq!(one(&pinned, 56).evidence[1].value, "cpu0: busy 100 %");
         let line = "some avg10=97.00 avg60=97.00 avg300=1.00 total=1\n";
         assert_eq!(not_seen(&Tree::new().file("/proc/pressure/cpu", line), 56), "/proc/stat");
     }
@@ -308,9 +318,20 @@ mod tests {
         assert!(text(&finding).contains("100 pages/s") && text(&finding).contains("200 pages/s"));
         assert_eq!(finding.severity, Severity::Warning);
         assert_eq!(one(&swaps("/dev/sda2", 0, 12_000), 57).severity, Severity::Note);
-        let packed = one(&swaps("/dev/zram0", 6000, 6000).virtual_machine(), 57);
+        let waits = |tree: Tree, share: &str| {
+            let line = format!("some avg10=0.00 avg60={share} avg300=0.00 total=1\n");
+            tree.file("/proc/pressure/memory", &line)
+        };
+        let packed = one(&waits(swaps("/dev/zram0", 6000, 6000).virtual_machine(), "0.50"), 57);
         assert_eq!((packed.severity, packed.text.key.as_str()), (Severity::Note, "swap.zram"));
         assert!(fine(&swaps("/dev/sda2", 60, 60), 57).contains("1 pages/s"));
+        // Few pages, for which nothing waits, and an area that nothing is in.
+        fine(&waits(swaps("/dev/sda2", 6000, 6000), "0.00"), 57);
+        fine(&swaps("/dev/sda2", 6000, 6000), 57);
+        let empty = "Filename\n/dev/sda2 partition 9 0 -2\n";
+        fine(&swaps("/dev/sda2", 60_000, 60_000).file(SWAPS, empty), 57);
+        let both = "Filename\n/dev/sda2 partition 9 0 -2\n/dev/zram0 partition 9 5 100\n";
+        assert_eq!(one(&swaps("", 60_000, 60_000).file(SWAPS, both), 57).text.key, "swap.zram");
     }
 
     #[test]

@@ -3,6 +3,11 @@
 use forebay_host::system::{Seen, System};
 use forebay_host::topology::{Cpu, numbers};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+
+/// Bytes of a command line that are read; its owner may make it as large as memory.
+pub const COMMAND_LINE_MAX: usize = 1 << 20;
 
 /// Servers of files and blocks, by the beginning of their names in `/proc/PID/comm`.
 const SERVERS: &[&str] = &[
@@ -108,9 +113,25 @@ pub fn is_running(system: &System, name: &str) -> bool {
     pids.any(|pid| system.text(&format!("/proc/{pid}/comm")).known().as_deref() == Some(name))
 }
 
+/// The words of a process, each with a zero at its end; of a line that is longer, one byte more than COMMAND_LINE_MAX.
+pub fn command_line(system: &System, pid: u32) -> Seen<Vec<u8>> {
+    let path = format!("/proc/{pid}/cmdline");
+    let mut line = Vec::new();
+    if system.is_live()
+        && let Ok(file) = File::open(&path)
+        && file.take(COMMAND_LINE_MAX as u64 + 1).read_to_end(&mut line).is_ok()
+    {
+        // A record has no more than the program and its first word.
+        let first: Vec<u8> = line.split_inclusive(|byte| *byte == 0).take(2).flatten().copied().collect();
+        system.told(&path, &String::from_utf8_lossy(&first));
+        return Seen::Is(line);
+    }
+    system.bytes(&path)
+}
+
 /// The command line of the same binary, this doctor among them, serves nothing.
 fn serves(system: &System, pid: u32, name: &str) -> bool {
-    let command = system.bytes(&format!("/proc/{pid}/cmdline")).known().unwrap_or_default();
+    let command = command_line(system, pid).known().unwrap_or_default();
     name != "forebay" || command.split(|byte| *byte == 0).nth(1) == Some(b"serve")
 }
 
@@ -119,7 +140,7 @@ fn first_of(system: &System, pid: u32, name: String) -> Server {
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).map(numbers);
     let group = system.text(&format!("/proc/{pid}/cgroup")).known().unwrap_or_default();
     let unit = group.lines().flat_map(|line| line.split('/')).find(|part| part.ends_with(".service"));
-    let command = system.bytes(&format!("/proc/{pid}/cmdline")).known();
+    let command = command_line(system, pid).known();
     Server {
         name,
         allowed: allowed.unwrap_or_default(),

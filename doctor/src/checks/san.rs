@@ -50,9 +50,14 @@ struct Path {
     /// The file that says in which state it is.
     file: String,
     state: String,
-    /// What the storage says of it: `active/optimized`, `optimized`; none where it says nothing.
-    access: Option<String>,
+    /// What the storage says of it: `active/optimized`, `optimized`, and the file; none where it says nothing.
+    access: Option<Evidence>,
 }
+
+/// Words of the storage for a path that it serves nothing by, of SCSI (ALUA) and of NVMe (ANA).
+const NOT_SERVED: [&str; 4] = ["unavailable", "offline", "inaccessible", "persistent-loss"];
+/// The name of a subsystem that has no disks, and tells of others that have.
+const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Words of the kernel for a path that carries nothing, of SCSI and of NVMe. Others, such as `quiesce`, are over in a moment.
 const DOWN: [&str; 8] = [
@@ -68,7 +73,18 @@ const DOWN: [&str; 8] = [
 
 impl Path {
     fn is_up(&self) -> bool {
-        ["running", "live"].contains(&self.state.as_str())
+        ["running", "live"].contains(&self.state.as_str()) && !self.is_refused()
+    }
+
+    /// The storage serves nothing by it.
+    fn is_refused(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| NOT_SERVED.contains(&access.value.as_str()))
+    }
+
+    /// What shows that it carries nothing.
+    fn shown(&self) -> Evidence {
+        let refused = self.access.clone().filter(|_| !self.is_down());
+        refused.unwrap_or_else(|| Evidence::new(&self.file, &self.state))
     }
 
     fn is_down(&self) -> bool {
@@ -76,7 +92,7 @@ impl Path {
     }
 
     fn is_best(&self) -> bool {
-        self.is_up() && self.access.as_deref().is_some_and(|access| access.rsplit('/').next() == Some("optimized"))
+        self.is_up() && self.access.as_ref().is_some_and(|access| access.value.rsplit('/').next() == Some("optimized"))
     }
 }
 
@@ -101,6 +117,11 @@ fn multipath(host: &Host) -> Verdict {
     }
     for subsystem in gathered.see(host.system.list("/sys/class/nvme-subsystem")).unwrap_or_default() {
         let folder = format!("/sys/class/nvme-subsystem/{subsystem}");
+        let says =
+            |file: &str, word: &str| host.system.text(&format!("{folder}/{file}")).known().as_deref() == Some(word);
+        if says("subsystype", "discovery") || says("subsysnqn", DISCOVERY) {
+            continue;
+        }
         let (paths, whole) = nvme_paths(host, &folder, &mut gathered);
         if paths.is_empty() {
             continue;
@@ -122,7 +143,8 @@ fn scsi_paths(host: &Host, disk: &str, gathered: &mut Gathered) -> (Vec<Path>, b
     for name in slaves.into_iter().take(LOOKED_MAX) {
         let file = format!("/sys/block/{name}/device/state");
         let Some(state) = gathered.see(host.system.text(&file)) else { continue };
-        let access = host.system.text(&format!("/sys/block/{name}/device/access_state")).known();
+        let access_file = format!("/sys/block/{name}/device/access_state");
+        let access = host.system.text(&access_file).known().map(|access| Evidence::new(access_file, access));
         paths.push(Path { name, file, state, access });
     }
     let whole = paths.len() == all;
@@ -144,7 +166,8 @@ fn nvme_paths(host: &Host, folder: &str, gathered: &mut Gathered) -> (Vec<Path>,
         let below = host.system.list(&format!("{folder}/{name}")).known().unwrap_or_default();
         let seen =
             below.into_iter().find(|below| below.starts_with("nvme") && below.contains('c') && below.contains('n'));
-        let access = seen.and_then(|seen| host.system.text(&format!("{folder}/{name}/{seen}/ana_state")).known());
+        let access_file = seen.map(|seen| format!("{folder}/{name}/{seen}/ana_state"));
+        let access = access_file.and_then(|file| Some(Evidence::new(&file, host.system.text(&file).known()?)));
         paths.push(Path { name, file, state, access });
     }
     let whole = paths.len() == all;
@@ -153,8 +176,9 @@ fn nvme_paths(host: &Host, folder: &str, gathered: &mut Gathered) -> (Vec<Path>,
 
 /// `may_have_more`: these are all paths of a disk that may have several.
 fn judge(gathered: &mut Gathered, disk: &str, paths: &[Path], may_have_more: bool) {
-    let down: Vec<&Path> = paths.iter().filter(|path| path.is_down()).collect();
     let up = paths.iter().filter(|path| path.is_up()).count();
+    // Beside others that it serves by, storage may well keep some for later.
+    let down: Vec<&Path> = paths.iter().filter(|path| path.is_down() || up == 0 && path.is_refused()).collect();
     let names: Vec<&str> = down.iter().map(|path| path.name.as_str()).collect();
     let said = if !down.is_empty() {
         Said {
@@ -166,7 +190,7 @@ fn judge(gathered: &mut Gathered, disk: &str, paths: &[Path], may_have_more: boo
                 .with("paths", show::names(&names))
                 .with("up", up)
                 .with("all", paths.len()),
-            evidence: down.iter().take(4).map(|path| Evidence::new(&path.file, &path.state)).collect(),
+            evidence: down.iter().take(4).map(|path| path.shown()).collect(),
             help: "san.paths-help",
             command: None,
         }
@@ -286,7 +310,7 @@ fn sessions(host: &Host, gathered: &mut Gathered) -> usize {
                 command: None,
             };
             find(gathered, 66, said);
-        } else if sessions.len() == 1 && *target != sessions[0].0 && lines(host) > 1 {
+        } else if sessions.len() == 1 && *target != sessions[0].0 && !has_bond(host) && lines(host) > 1 {
             let said = Said {
                 id: format!("san-link/{target}/one"),
                 severity: Severity::Note,
@@ -326,11 +350,16 @@ fn one_portal(host: &Host, target: &str, sessions: &[(String, String)]) -> Optio
     })
 }
 
-/// Lines of the host that are up, those of one bond as one.
+/// Lines of the host that are up, those of one bridge as one.
 fn lines(host: &Host) -> usize {
     let line =
         |(name, nic): (&String, &forebay_host::topology::Nic)| nic.master.clone().unwrap_or_else(|| name.clone());
     hardware(host).map(line).collect::<BTreeSet<String>>().len()
+}
+
+/// A bond carries one session as well when a line of it fails, and nobody sees here which way the session goes.
+fn has_bond(host: &Host) -> bool {
+    host.topology.nics.values().any(|nic| nic.kind == "bond" && nic.up)
 }
 
 /// Gigabits a second, as a port of Fibre Channel writes them: `16 Gbit`.
@@ -464,6 +493,24 @@ mod tests {
         assert_eq!(one(&nvme(&[good], "numa"), 65).id, "multipath/nvme-subsys1/one");
         // A disk in this host has one controller, and that is all it needs.
         not_here(&nvme(&[("pcie", "live", "optimized")], "numa"), 65);
+        // One that tells of others has no disks.
+        let told = |file: &str, word: &str| {
+            nvme(&[good], "numa").file(&format!("/sys/class/nvme-subsystem/nvme-subsys1/{file}"), word)
+        };
+        not_here(&told("subsystype", "discovery\n"), 65);
+        not_here(&told("subsysnqn", &format!("{DISCOVERY}\n")), 65);
+        assert_eq!(one(&told("subsystype", "nvm\n"), 65).id, "multipath/nvme-subsys1/one");
+        // Paths that the storage serves nothing by are not up.
+        let refused = |access: &'static str| ("tcp", "live", access);
+        let all = one(&nvme(&[refused("inaccessible"), refused("persistent-loss")], "round-robin"), 65);
+        assert_eq!((all.id.as_str(), all.severity), ("multipath/nvme-subsys1/down", Severity::Error));
+        assert_eq!(all.evidence[0].value, "inaccessible");
+        fine(&nvme(&[good, refused("inaccessible")], "numa"), 65);
+        let one_left = one(&nvme(&[refused("inaccessible"), ("tcp", "dead", "optimized")], "numa"), 65);
+        assert_eq!(one_left.severity, Severity::Error);
+        let alua = |access: &str| traffic(0, 0, access).file("/sys/block/sda/device/access_state", access);
+        assert_eq!(one(&alua("unavailable"), 65).severity, Severity::Error);
+        fine(&alua("standby"), 65);
     }
 
     #[test]
@@ -507,6 +554,11 @@ mod tests {
         let bond = bond.link("/sys/class/net/eth0/master", "/sys/class/net/bond0");
         let bond = bond.link("/sys/class/net/eth1/master", "/sys/class/net/bond0");
         fine(&bond, 66);
+        // By which of three lines the session goes, two of them a bond, is not shown.
+        let more = sessions(&["LOGGED_IN"], &["eth0", "eth1"])
+            .nic("bond0", "", 20_000)
+            .file("/sys/class/net/bond0/bonding/mode", "active-backup 1");
+        fine(&more, 66);
     }
 
     fn fc(ports: &[(&str, &str)]) -> Tree {

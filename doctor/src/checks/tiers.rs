@@ -8,7 +8,6 @@ use crate::show;
 use forebay_api::config::TierName;
 use forebay_api::record::Record;
 use forebay_host::mounts::{Mount, holding};
-use forebay_host::system::System;
 use forebay_io::backing::{BackingSpec, Target};
 use std::collections::BTreeSet;
 
@@ -24,11 +23,15 @@ fn places(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     let folder = format!("{}/volumes", storage::state_folder(&host.system));
     let names = gathered.see(host.system.list(&folder)).unwrap_or_default();
-    let names: Vec<&String> = names.iter().filter(|name| name.ends_with(".toml")).take(VOLUMES_MAX).collect();
+    let mut names: Vec<&String> = names.iter().filter(|name| name.ends_with(".toml")).collect();
     if names.is_empty() {
         return gathered.verdict();
     }
-    let mounted = gathered.see(forebay_host::mounts::mounts(&host.system)).unwrap_or_default();
+    if names.len() > VOLUMES_MAX {
+        gathered.hide(folder.clone(), Sentence::new("mounts.more"));
+        names.truncate(VOLUMES_MAX);
+    }
+    let mounted = mounts::all(host, &mut gathered);
     let mut judged = 0;
     for name in names {
         let path = format!("{folder}/{name}");
@@ -92,7 +95,8 @@ impl<'a> Pair<'a> {
             id: format!("tier-place/{name}/{word}"),
             check: 69,
             severity: Severity::Warning,
-            confidence: Confidence::Computed,
+            // A link on the way may lead elsewhere.
+            confidence: Confidence::Likely,
             text: text.with("volume", name),
             evidence: vec![Evidence::new(path, value)],
             number: None,
@@ -101,50 +105,18 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// The whole disks below a file or a block device of this host; none where they are not known.
+/// The whole disks below a file or a block device of this host; none where they are not known. Of a file the path decides as it stands:
+/// to follow its links would ask the file system, which may hang, or wake a disk.
 fn disks_below(host: &Host, mounted: &[Mount], path: &str) -> Option<BTreeSet<String>> {
     if path.starts_with("/dev/") {
         return mounts::disks_at(host, path);
     }
-    let real = followed(&host.system, mounted, path)?;
-    mounts::disks_of(host, holding(mounted, &real)?)
-}
-
-/// Where a path leads, links followed, but none that lies in a file system of others, which may hang. None: it leads there.
-fn followed(system: &System, mounted: &[Mount], path: &str) -> Option<String> {
-    /// As many as Linux follows.
-    const LINKS_MAX: usize = 40;
-    /// Folders on the way, those of links among them.
-    const STEPS_MAX: usize = 256;
-    let parts = |path: &str| -> Vec<String> {
-        path.split('/').rev().filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
-    };
-    let (mut left, mut at, mut links, mut steps) = (parts(path), Vec::<String>::new(), 0, 0);
-    while let Some(part) = left.pop() {
-        steps += 1;
-        if steps > STEPS_MAX {
-            return None;
-        }
-        if part == ".." {
-            at.pop();
-            continue;
-        }
-        at.push(part);
-        let here = format!("/{}", at.join("/"));
-        if !holding(mounted, &here)?.is_of_disks() {
-            return None;
-        }
-        let Ok(to) = std::fs::read_link(system.place(&here)) else { continue };
-        links += 1;
-        let to = to.to_str().filter(|_| links <= LINKS_MAX)?.to_owned();
-        at.pop();
-        if to.starts_with('/') {
-            at.clear();
-        }
-        left.extend(parts(&to));
+    if !path.starts_with('/') || path.split('/').any(|part| part == "..") {
+        return None;
     }
-    let real = format!("/{}", at.join("/"));
-    holding(mounted, &real)?.is_of_disks().then_some(real)
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let mount = holding(mounted, &format!("/{}", parts.join("/")))?;
+    mount.is_of_disks().then(|| mounts::disks_of(host, mount))?
 }
 
 #[cfg(test)]
@@ -204,13 +176,46 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_where_that_cannot_hang() {
-        let linked = host("/sda/x.img", "/tiers/x.tier").link("/tiers", "/nvme0n1");
-        fine(&linked, 69);
-        assert_eq!(one(&host("/nvme0n1/a/x.img", "/l/x").link("/l", "nvme0n1/a"), 69).id, "tier-place/a/same");
-        not_here(&host("/sda/x.img", "/l/x").link("/l", "/nas"), 69);
-        not_here(&host("/sda/x.img", "/l/x").link("/l", "/l"), 69);
-        not_here(&host("/sda/x.img", &"/sda".repeat(300)), 69);
+    fn a_path_is_judged_by_the_mount_that_it_is_in_and_no_link_is_followed() {
+        assert_eq!(one(&host("//sda/./x.img", "/sda/x").link("/sda", "/nvme0n1"), 69).id, "tier-place/a/same");
+        not_here(&host("/sda/x.img", "/sda/../l/x"), 69);
+        not_here(&host("/dev/../nas/x", "/sda/x"), 69);
+        not_here(&host("/sda/x.img", "/nas/x"), 69);
+        // Devices that are made of each other, layer upon layer, are looked at once each.
+        let layers = (0..60).fold(host("/dev/dm-0", "/sda/x"), |tree, layer| {
+            let below = |twin: u32| format!("dm-{}", layer * 2 + 2 + twin);
+            [0, 1].into_iter().fold(tree, |tree, twin| {
+                let name = format!("dm-{}", layer * 2 + twin);
+                let tree = tree.disk(&name, "", 9);
+                [0, 1].into_iter().fold(tree, |tree, to| {
+                    let to = if layer == 59 { "sda".to_owned() } else { below(to) };
+                    tree.file(&format!("/sys/block/{name}/slaves/{to}/x"), "")
+                })
+            })
+        });
+        assert_eq!(one(&layers, 69).id, "tier-place/a/same");
+    }
+
+    #[test]
+    fn disks_at_another_host_or_usb_have_no_rank_and_btrfs_of_several_none_either() {
+        let far = |way: &str| {
+            let tree = host("/sdb/x.img", "/usb/x").file(&format!("{way}/block/sdz/size"), "99");
+            let tree = tree.file(&format!("{way}/block/sdz/queue/rotational"), "1");
+            tree.link("/sys/block/sdz", &format!("..{}/block/sdz", &way["/sys".len()..]))
+        };
+        for way in ["usb1/1-1/host7", "host7/session1", "host7/rport-7:0-0"] {
+            let tree = far(&format!("/sys/devices/pci0000:03/0000:03:00.0/{way}/target7:0:0/7:0:0:0"));
+            let looked = Host::look(tree.system());
+            assert_eq!(mounts::rank(&looked, "sdz"), None, "{way}");
+        }
+        let btrfs = |devices: &[&str]| {
+            let tree = host("/b/x.img", "/sda/x")
+                .file(MOUNTS, "5 1 0:9 / /b rw - btrfs /dev/sda rw\n6 1 8:0 / /sda rw - xfs /dev/sda rw\n");
+            devices.iter().fold(tree, |tree, name| tree.file(&format!("/sys/fs/btrfs/u/devices/{name}/x"), ""))
+        };
+        assert_eq!(one(&btrfs(&["sda"]), 69).id, "tier-place/a/same");
+        not_here(&btrfs(&["sda", "sdb"]), 69);
+        not_here(&btrfs(&[]), 69);
     }
 
     #[test]

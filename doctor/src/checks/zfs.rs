@@ -119,7 +119,7 @@ fn cache(host: &Host) -> Verdict {
 }
 
 // Check 64. Reads the statistics of ZFS's logs of what has to be on disk at once (ZIL), twice. Rule: many waits, all of what was logged
-// went to the pools' own disks and none to a log device, and this host has disks that turn.
+// went to the pools' own disks and none to a log device, and disks that turn were written to.
 fn log(host: &Host) -> Verdict {
     let mut gathered = Gathered::default();
     if gathered.see(host.system.text(ZIL)).is_none() {
@@ -132,7 +132,9 @@ fn log(host: &Host) -> Verdict {
     let of = |name: &str| grown.get(name).copied().unwrap_or(0);
     let rate = of("zil_commit_count") as f64 / seconds;
     let (own, device) = (of("zil_itx_metaslab_normal_bytes"), of("zil_itx_metaslab_slog_bytes"));
+    let work = growth::disks(host).unwrap_or_default();
     let turning: Vec<&str> = storage::real_disks(host)
+        .filter(|(name, _)| work.get(*name).is_some_and(|work| work.written > 0.0))
         .filter(|(name, _)| super::mounts::rank(host, name) == Some(0))
         .map(|(name, _)| name.as_str())
         .collect();
@@ -245,6 +247,8 @@ mod tests {
         let disk = "0000:03:00.0";
         let tree = Tree::new().pci(disk, 0x010601, 0).driver(disk, "ahci").disk("sda", disk, 9);
         let tree = tree.file("/sys/block/sda/queue/rotational", "1");
+        let tree = tree.file("/proc/diskstats", "8 0 sda 1 0 9 1 5 0 99 0 0 9 0\n");
+        let tree = tree.earlier("/proc/diskstats", "8 0 sda 1 0 9 1 0 0 0 0 0 9 0\n");
         counts(tree, ZIL, &rows(7, 7, 7), &rows(7 + waits, 7 + own, 7 + device))
     }
 
@@ -255,6 +259,8 @@ mod tests {
         assert!(text(&finding).contains("100") && text(&finding).contains("1.0 MB"), "{}", text(&finding));
         fine(&zil(6000, 1000, 60_000_000), 64);
         fine(&zil(60, 60_000, 0), 64);
+        // A disk that turns and rests is none of the pool's.
+        fine(&zil(6000, 60_000_000, 0).file("/proc/diskstats", "8 0 sda 1 0 99 1 0 0 0 0 0 9 0\n"), 64);
         fine(&zil(6000, 60_000_000, 0).file("/sys/block/sda/queue/rotational", "0"), 64);
         fine(&zil(6000, 60_000_000, 0).virtual_machine(), 64);
     }

@@ -9,8 +9,7 @@ pub mod perf;
 pub mod pmu;
 pub mod uncore;
 
-use super::checks::growth;
-use super::counters::matching;
+use super::counters::{self, matching};
 use super::findings::Sentence;
 use forebay_host::system::{RECORDED, System};
 use forebay_host::topology::{Topology, in_brackets};
@@ -220,11 +219,11 @@ fn totals(system: &System, topology: &Topology, below: &str) -> Totals {
         }
     }
     for port in topology.rdma.keys() {
-        for (what, counter) in [What::Received, What::Sent].into_iter().zip(growth::RDMA_DATA) {
-            let Some(file) = growth::rdma_file(port, counter) else { continue };
-            let count = text(&file).trim().parse::<u64>().ok().filter(|count| *count != growth::RDMA_STUCK);
+        for (what, counter) in [What::Received, What::Sent].into_iter().zip(counters::RDMA_DATA) {
+            let Some(file) = counters::rdma_file(port, counter) else { continue };
+            let count = text(&file).trim().parse::<u64>().ok().filter(|count| *count != counters::RDMA_STUCK);
             if let Some(count) = count {
-                add(what, port, count as f64 * growth::RDMA_UNIT, &file);
+                add(what, port, count as f64 * counters::RDMA_UNIT, &file);
             }
         }
     }

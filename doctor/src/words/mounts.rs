@@ -21,6 +21,22 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "mounts.sync-help-name",
+        [
+            "remount {place} with async, and take sync out of /etc/fstab; programs that need their data on disk ask for it (fsync)",
+            "{place} を async で再マウントし、/etc/fstab から sync を外してください。ディスクへの到達が必要なプログラムは自ら要求します（fsync）",
+            "{place} 경로를 async로 다시 마운트하고 /etc/fstab에서 sync를 빼십시오. 데이터가 디스크에 있어야 하는 프로그램은 스스로 요청합니다(fsync)",
+        ],
+    ),
+    (
+        "mounts.more",
+        [
+            "there are more than are looked at; the rest was not judged",
+            "調べる上限を超える数があり、残りは判定していません",
+            "살펴보는 한도보다 많아 나머지는 판정하지 않았습니다",
+        ],
+    ),
+    (
         "mounts.dirsync",
         [
             "{place} ({kind}) is mounted with dirsync: each file that is made, renamed or removed waits for the disk.",
@@ -69,11 +85,19 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
+        "mounts.actimeo",
+        [
+            "{place} is mounted with actimeo=0: attributes of files are kept for no time, and each access asks the server for them anew.",
+            "{place} は actimeo=0 でマウントされています。ファイルの属性が保持されず、アクセスのたびにサーバーへ問い合わせます。",
+            "{place}: actimeo=0으로 마운트되어 있습니다. 파일 속성을 보관하지 않아 접근할 때마다 서버에 다시 묻습니다.",
+        ],
+    ),
+    (
         "mounts.noac-help",
         [
-            "mount without noac, unless several hosts work on the same files at once and do not lock them; actimeo=1 is a middle way",
-            "複数のホストがロックなしで同じファイルを同時に扱うのでなければ、noac なしでマウントしてください。actimeo=1 は折衷案です",
-            "여러 호스트가 잠금 없이 같은 파일을 동시에 다루지 않는다면 noac 없이 마운트하십시오. actimeo=1은 절충안입니다",
+            "mount without noac and actimeo=0, unless several hosts work on the same files at once and do not lock them; actimeo=1 is a middle way",
+            "複数のホストがロックなしで同じファイルを同時に扱うのでなければ、noac や actimeo=0 なしでマウントしてください。actimeo=1 は折衷案です",
+            "여러 호스트가 잠금 없이 같은 파일을 동시에 다루지 않는다면 noac나 actimeo=0 없이 마운트하십시오. actimeo=1은 절충안입니다",
         ],
     ),
     (
@@ -111,9 +135,9 @@ pub const ROWS: &[Row] = &[
     (
         "mounts.nfs-fine",
         [
-            "NFS mounts: {count}, none with noac or sync, and none with requests of less than 64 KiB over a line known to carry 10 Gb/s or more.",
-            "NFS マウント：{count} 個。noac や sync を使うものはなく、10 Gb/s 以上と分かっている回線で 64 KiB 未満の要求を使うものもありません。",
-            "NFS 마운트: {count}개. noac나 sync를 쓰는 것이 없고, 10 Gb/s 이상으로 확인된 회선에서 64 KiB 미만으로 요청하는 것도 없습니다.",
+            "NFS mounts: {count}, none with noac, actimeo=0 or sync, and none with requests of less than 64 KiB over a line known to carry 10 Gb/s or more.",
+            "NFS マウント：{count} 個。noac、actimeo=0、sync を使うものはなく、10 Gb/s 以上と分かっている回線で 64 KiB 未満の要求を使うものもありません。",
+            "NFS 마운트: {count}개. noac, actimeo=0, sync를 쓰는 것이 없고, 10 Gb/s 이상으로 확인된 회선에서 64 KiB 미만으로 요청하는 것도 없습니다.",
         ],
     ),
     (
@@ -186,6 +210,14 @@ pub const ROWS: &[Row] = &[
             "remove small files that are not needed; the number is fixed when the file system is made (mkfs.ext4 -N)",
             "不要な小さいファイルを削除してください。この数はファイルシステムの作成時に決まります（mkfs.ext4 -N）",
             "필요 없는 작은 파일을 지우십시오. 이 수는 파일 시스템을 만들 때 정해집니다(mkfs.ext4 -N)",
+        ],
+    ),
+    (
+        "room.zfs",
+        [
+            "a pool of ZFS that is suspended never answers, so it is not asked: zpool list shows how full each is",
+            "サスペンドした ZFS プールは応答しないため、問い合わせません。使用率は zpool list で確認できます",
+            "일시 중단된 ZFS 풀은 답하지 않으므로 묻지 않습니다. 얼마나 찼는지는 zpool list로 볼 수 있습니다",
         ],
     ),
     (

@@ -13,19 +13,19 @@ pub const ROWS: &[Row] = &[
         ],
     ),
     (
-        "psi.io-idle",
-        [
-            "Pressure (PSI): {share} of the last minute count as waiting for I/O, but no disk was busy for as long: programs that wait by io_uring for requests of the network count as well.",
-            "プレッシャー（PSI）：直近 1 分間の {share} が I/O 待ちとされていますが、それほど長く動作していたディスクはありません。io_uring でネットワークの要求を待つプログラムも含まれます。",
-            "압박(PSI): 최근 1분 중 {share} 동안 I/O를 기다린 것으로 집계되지만, 그만큼 바쁜 디스크는 없었습니다. io_uring으로 네트워크 요청을 기다리는 프로그램도 집계됩니다.",
-        ],
-    ),
-    (
         "psi.io-help",
         [
             "spread the load of that disk, or put a faster tier before it; forebay doctor watch shows what it does",
             "そのディスクの負荷を分散するか、前段により速いティアを置いてください。動作は forebay doctor watch で確認できます",
             "그 디스크의 부하를 나누거나 더 빠른 티어를 앞에 두십시오. 동작은 forebay doctor watch로 볼 수 있습니다",
+        ],
+    ),
+    (
+        "psi.not-shown",
+        [
+            "share of the last minute that counts as waiting; what waits is not shown here. top and pidstat -d 5 name the programs",
+            "直近 1 分間のうち待ちとされた割合です。何が待っているかはここからは分かりません。top や pidstat -d 5 でプログラムを確認できます",
+            "최근 1분 중 기다린 것으로 집계된 비율입니다. 무엇이 기다리는지는 여기서 알 수 없습니다. top과 pidstat -d 5로 프로그램을 확인할 수 있습니다",
         ],
     ),
     (
@@ -47,17 +47,9 @@ pub const ROWS: &[Row] = &[
     (
         "psi.cpu",
         [
-            "In {share} of the last minute something that could run waited for a CPU; between the two looks the CPUs were busy for {busy} of the time.",
-            "直近 1 分間の {share} で、実行可能な処理が CPU の空きを待っていました。2 回の観測の間、CPU は {busy} の時間動作していました。",
-            "최근 1분 중 {share} 동안 실행할 수 있는 작업이 CPU를 기다렸습니다. 두 번 보는 사이에 CPU는 {busy} 시간 동안 바빴습니다.",
-        ],
-    ),
-    (
-        "psi.cpu-nice",
-        [
-            "Pressure (PSI): in {share} of the last minute something waited for a CPU, but the CPUs were busy with work of normal priority for {busy} only: what waits gives way on purpose (nice), is held back by its control group, or, in a guest, waits for the hypervisor.",
-            "プレッシャー（PSI）：直近 1 分間の {share} で CPU 待ちがありましたが、CPU が通常の優先度の処理で動作していたのは {busy} だけです。待っているのは、意図的に譲る処理（nice）、制御グループの上限に抑えられた処理、またはゲストならハイパーバイザーを待つ処理です。",
-            "압박(PSI): 최근 1분 중 {share} 동안 CPU를 기다린 작업이 있었지만, 보통 우선순위의 작업으로 CPU가 바빴던 것은 {busy}뿐입니다. 기다리는 것은 일부러 양보하는 작업(nice)이거나, 제어 그룹의 한도에 막힌 작업이거나, 게스트라면 하이퍼바이저를 기다리는 작업입니다.",
+            "In {share} of the last minute something that could run waited for a CPU; the busiest one (CPU {cpu}) was busy for {busy} of the time between the two looks.",
+            "直近 1 分間の {share} で、実行可能な処理が CPU の空きを待っていました。最も混んでいる CPU {cpu} は、2 回の観測の間の {busy} で動作中でした。",
+            "최근 1분 중 {share} 동안 실행할 수 있는 작업이 CPU를 기다렸습니다. 가장 바쁜 CPU: {cpu}번(두 번 보는 사이 {busy} 동작).",
         ],
     ),
     (
@@ -151,9 +143,9 @@ pub const ROWS: &[Row] = &[
     (
         "cgroup.killed",
         [
-            "{killed} processes of the control group {group} ({server}) were killed for want of memory since the group was made.",
-            "制御グループ {group}（{server}）では、作成以来 {killed} 個のプロセスがメモリ不足で強制終了されました。",
-            "제어 그룹 {group}({server})에서는 만들어진 뒤로 프로세스 {killed}개가 메모리 부족으로 강제 종료되었습니다.",
+            "{killed} processes of the control group {group} ({server}) were killed for want of memory between the two looks; the group has a limit of memory.",
+            "制御グループ {group}（{server}）では、2 回の観測の間に {killed} 個のプロセスがメモリ不足で強制終了されました。このグループにはメモリ上限があります。",
+            "제어 그룹 {group}({server})에서는 두 번 보는 사이에 프로세스 {killed}개가 메모리 부족으로 강제 종료되었습니다. 이 그룹에는 메모리 한도가 있습니다.",
         ],
     ),
     (
@@ -258,6 +250,14 @@ pub const ROWS: &[Row] = &[
             "give each busy disk an iothread (libvirt: <iothreads>, and iothread= at the driver; Proxmox: VirtIO SCSI single and iothread=1)",
             "負荷の高いディスクごとに iothread を割り当ててください（libvirt：<iothreads> とドライバーの iothread=、Proxmox：VirtIO SCSI single と iothread=1）",
             "바쁜 디스크마다 iothread를 주십시오(libvirt: <iothreads>와 드라이버의 iothread=, Proxmox: VirtIO SCSI single과 iothread=1)",
+        ],
+    ),
+    (
+        "guests.partly",
+        [
+            "its command line is longer than what is read, or names disks that were added while it ran: ask QEMU (query-block)",
+            "コマンドラインが読み取れる長さを超えているか、実行中に追加されたディスクを指しています。QEMU に問い合わせてください（query-block）",
+            "명령줄이 읽을 수 있는 길이를 넘거나 실행 중에 추가된 디스크를 가리킵니다. QEMU에 물어보십시오(query-block)",
         ],
     ),
     (

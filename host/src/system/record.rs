@@ -168,6 +168,13 @@ impl Record {
             }
             *text = without_hardware_addresses(text, &mut others);
         }
+        for (path, text) in &mut self.bytes {
+            if process(path).is_some() && path.ends_with("/cmdline") {
+                let line = BASE64.decode(&*text).unwrap_or_default();
+                let first: Vec<u8> = line.split_inclusive(|byte| *byte == 0).take(2).flatten().copied().collect();
+                *text = BASE64.encode(first);
+            }
+        }
         let is_module = |path: &str| path.starts_with("/sys/firmware/dmi/entries/17-") && path.ends_with("/raw");
         let modules: Vec<String> =
             self.bytes.keys().chain(self.files.keys()).filter(|path| is_module(path)).cloned().collect();
@@ -281,6 +288,15 @@ mod tests {
         for same in ["0000:82:00.0", "mlx5_comp0@pci:0000:3b:00.0", "fe80::1", "10:20:30", "é aa:bb", ""] {
             assert_eq!(of(same), same);
         }
+    }
+
+    #[test]
+    fn of_command_lines_that_are_no_text_the_first_words_are_kept_as_well() {
+        let mut record = Record::default();
+        record.put("/proc/7/status".to_owned(), b"");
+        record.put("/proc/7/cmdline".to_owned(), b"smbd\0-F\xff\0--password=secret\0");
+        record.leave_out();
+        assert_eq!(record.bytes["/proc/7/cmdline"], BASE64.encode(b"smbd\0-F\xff\0"));
     }
 
     #[test]

@@ -50,10 +50,11 @@ fn what_is_no_disk_that_is_written_to_is_left_out_and_nonsense_does_no_harm() {
         "qemu -drive file=/x.iso,if=none,id=d,media=cdrom -device ide-cd,drive=d",
         "qemu -drive file=/x,if=none,id=d,readonly=on -device virtio-blk-pci,drive=d",
         "qemu -drive file=/x,if=pflash,id=d",
+        "qemu -drive file=/x,if=none,id=d",
         "qemu -device virtio-blk-pci,drive=gone",
         "qemu -device virtio-net-pci,netdev=n",
         "qemu -blockdev driver=qcow2,node-name=a,file=a -device virtio-blk-pci,drive=b",
-        "qemu -device {\"driver\": -drive ,,,= -blockdev",
+        "qemu -device {\"driver\": -drive =,if=ide -blockdev",
         "-device",
         "",
     ] {
@@ -61,7 +62,57 @@ fn what_is_no_disk_that_is_written_to_is_left_out_and_nonsense_does_no_harm() {
     }
     // A node above itself ends.
     let circle = Guest::of(7, &words("qemu -blockdev driver=qcow2,node-name=a,file=a -device virtio-blk-pci,drive=a"));
-    assert_eq!(circle.disks[0].aio, None);
+    assert_eq!((circle.disks.len(), circle.partly), (0, true));
+}
+
+#[test]
+fn drives_that_no_device_names_are_disks_and_layers_inside_others_are_followed() {
+    for kind in ["", ",if=ide", ",if=scsi", ",if=virtio"] {
+        let disks = Guest::of(7, &words(&format!("qemu -drive file=/x,cache=unsafe,id=d{kind}"))).disks;
+        assert_eq!((disks.len(), disks[0].iothread), (1, kind.contains("virtio").then_some(false)), "{kind}");
+    }
+    let layers = r#"qemu -blockdev {"driver":"qcow2","node-name":"n","cache":{"direct":true},"file":{"driver":"raw","file":{"driver":"file","filename":"/x","aio":"native"}}} -device virtio-blk-pci,drive=n"#;
+    let disk = Guest::of(7, &words(layers)).disks.remove(0);
+    assert_eq!((disk.aio.as_deref(), disk.cache.direct), (Some("native"), true));
+    let far = "qemu -drive driver=qcow2,file.driver=raw,file.file.driver=nbd,file.file.path=/x,if=virtio";
+    assert_eq!(Guest::of(7, &words(far)).disks[0].aio, None);
+}
+
+#[test]
+fn a_command_line_without_end_is_read_in_part_and_said_to_be() {
+    let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let wide: String = (0..5000).map(|n| format!(r#""{n}":1,"#)).collect();
+    for (word, partly) in [
+        (nested(60), false),
+        (nested(100), true),
+        (format!(r#"{{"{}":{{{}"b":1}}}}"#, "n".repeat(100), wide), true),
+        (format!("{}=1", "n".repeat(200)), true),
+        ("a=1,".repeat(9000), false),
+        ((0..600).map(|n| format!("a{n}=1,")).collect(), true),
+        ("x".repeat(2 << 20), true),
+    ] {
+        let line = words(&format!("qemu -device {word}"));
+        assert_eq!(Guest::of(7, &line).partly, partly, "{}", &word[..40.min(word.len())]);
+        let mut reader = options::Reader::new();
+        let options = reader.read(&word[..word.len().min(64 << 10)], "driver");
+        assert!(options.len() <= 512 && options.keys().all(|name| name.len() <= 128));
+    }
+    let long = format!(
+        "qemu -name guest={0} -drive id=d,file=/x,aio={0} -device virtio-blk-pci,drive=d,id={0}",
+        "é".repeat(9000)
+    );
+    let long = Guest::of(7, &words(&long));
+    let disk = &long.disks[0];
+    assert_eq!(
+        [long.name.as_deref(), disk.aio.as_deref(), Some(&disk.id)].map(|text| text.map_or(0, str::len)),
+        [256; 3]
+    );
+    let many = "-device a=1,b=2,c=3,d=4,e=5,f=6,g=7,h=8,i=9 ".repeat(2000);
+    assert!(Guest::of(7, &words(&format!("qemu {many}"))).partly);
+    let unknown = guest(Tree::new(), 7, "qemu -device virtio-blk-pci,drive=gone");
+    assert_eq!(not_seen(&unknown, 68), "/proc/7/cmdline");
+    let told = serde_json::to_string(&[Guest { pid: 7, partly: true, ..Guest::default() }]).expect("JSON");
+    assert_eq!(not_seen(&Tree::new().file(&recorded_at(), &told), 68), "/proc/7/cmdline");
 }
 
 #[test]

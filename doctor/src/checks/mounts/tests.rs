@@ -40,6 +40,20 @@ fn options_by_which_each_write_waits_or_is_doubled_are_told() {
     let by_default = mounted(host(), "ext4", "rw").file("/proc/fs/ext4/sda1/options", "rw\ndata=journal\n");
     assert_eq!(one(&by_default, 59).evidence[0].source, "/proc/fs/ext4/sda1/options");
     assert!(text(&one(&by_default, 59)).starts_with("/srv (ext4)"));
+    for (place, help) in [("/srv/a-1", "mounts.sync-help"), ("/srv/$(reboot)", "mounts.sync-help-name")] {
+        let line = format!("22 1 8:1 / {place} rw - ext4 /dev/sda1 rw,sync\n");
+        assert_eq!(one(&host().file(MOUNTS, &line), 59).remedies[0].what().key, help);
+    }
+}
+
+#[test]
+fn more_than_is_looked_at_is_not_fine() {
+    let many =
+        |lines: usize| (0..lines).map(|n| format!("{n} 1 8:1 / /{n} rw - ext4 /dev/sda1 rw\n")).collect::<String>();
+    fine(&host().file(MOUNTS, &many(4096)), 59);
+    assert_eq!(not_seen(&host().file(MOUNTS, &many(4097)), 59), MOUNTS);
+    let exports = "/srv\t*(rw,sync)\n".repeat(257);
+    assert_eq!(not_seen(&Tree::new().file(EXPORTS, &exports), 61), EXPORTS);
 }
 
 #[test]
@@ -75,6 +89,7 @@ fn options_of_nfs_that_cost_are_told() {
     for (mbits, options, key) in [
         (1000, "rsize=1048576,wsize=1048576,noac,sync", "mounts.noac"),
         (1000, "rsize=1048576,wsize=1048576,sync", "mounts.nfs-sync"),
+        (1000, "acregmin=0,acregmax=0,acdirmin=0,acdirmax=0", "mounts.actimeo"),
         (10_000, "rsize=1048576,wsize=32768", "mounts.nfs-small"),
         (25_000, "rsize=8192,wsize=1048576", "mounts.nfs-small"),
     ] {
@@ -88,7 +103,7 @@ fn options_of_nfs_that_cost_are_told() {
 
 #[test]
 fn options_of_nfs_that_cost_nothing_are_fine_and_hidden_ones_are_said_to_be() {
-    fine(&share(25_000, "rsize=65536,wsize=1048576"), 60);
+    fine(&share(25_000, "rsize=65536,wsize=1048576,acregmin=0,acregmax=60"), 60);
     // A slow line is filled by small requests, and of an unknown one nothing is said.
     fine(&share(1000, "rsize=32768,wsize=32768"), 60);
     fine(&share(-1, "rsize=32768,wsize=32768"), 60);
@@ -153,6 +168,8 @@ fn full_file_systems_are_told_and_others_are_fine() {
     fine(&filled(18_000, 2000, 0, 0), 62);
     assert_eq!(one(&filled(19_200, 800, 0, 0), 62).severity, Severity::Note);
     fine(&mounted(filled(50, 50, 1000, 50), "xfs", "rw"), 62);
+    // Those of one pool of ZFS share its room.
+    assert_eq!(not_seen(&mounted(filled(99, 1, 0, 0), "zfs", "rw"), 62), "room of /srv");
 }
 
 #[test]
