@@ -79,7 +79,7 @@ const SUMMARY = { at: DOCTOR.at, errors: 1, warnings: 1, notes: 1, hidden: 2 };
 let change = () => undefined;
 let answer = { json: DOCTOR };
 let languages = [];
-await page.route("**/v1/fleet", async (route) => {
+await page.route("**/v1/fleet?*", async (route) => {
   const response = await route.fetch();
   const fleet = await response.json();
   change(fleet);

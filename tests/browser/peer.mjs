@@ -48,7 +48,7 @@ await look("a killed peer is shown as degraded, with its reason, and the take-ov
   const few = page.locator('li[data-code="too-few-copies"]');
   await few.waitFor({ timeout: 60_000 });
   const text = await few.textContent();
-  must(text.includes(volume) && /0 copies of 1/.test(text), `it says only: ${text}`);
+  must(text.includes(volume) && /0 of 1 requested copies/.test(text), `it says only: ${text}`);
   await picture(page, "peer-killed");
   await page.goto(`${url}/#/events`);
   await page.locator('tr[data-kind="take-over"]', { hasText: volume }).first().waitFor();

@@ -81,6 +81,8 @@ fn a_bridge_with_a_larger_mtu_than_its_port_is_found_until_both_are_alike() {
         "link add port7 type veth peer name end7",
         "link set port7 master br7 up",
         "link set br7 up",
+        // A port without a link is not judged.
+        "link set end7 up",
     ] {
         on(host, "ip", words);
     }
