@@ -410,6 +410,37 @@ mod tests {
         }
     }
 
+    /// The dashboard shows the same states beside the sentences.
+    #[test]
+    fn a_state_has_the_word_that_the_dashboard_has_for_it() {
+        let lists: [(&str, &[&str]); 4] = [
+            ("phase", VolumePhase::WORDS),
+            ("destage-reason", DestageReason::WORDS),
+            ("reason", PolicyReason::WORDS),
+            ("backing", BackingState::WORDS),
+        ];
+        for (language, strings) in [
+            (Language::Ja, include_str!("../../web/strings/ja.json")),
+            (Language::Ko, include_str!("../../web/strings/ko.json")),
+        ] {
+            let strings: std::collections::BTreeMap<String, String> = serde_json::from_str(strings).unwrap();
+            // A word of two lists, such as `stopping`, is said as in the first.
+            let mut compared = std::collections::BTreeSet::new();
+            for (list, words) in lists {
+                for word in words {
+                    if compared.contains(word) {
+                        continue;
+                    }
+                    let ours = say(language, &Sentence { key: format!("word.{word}"), with: Vec::new() });
+                    let (Some(ours), Some(theirs)) = (ours, strings.get(&format!("{list}.{word}"))) else { continue };
+                    assert_eq!(ours, *theirs, "{list}.{word}");
+                    compared.insert(word);
+                }
+            }
+            assert!(compared.len() > 20, "only {compared:?} are in both");
+        }
+    }
+
     #[test]
     fn a_state_is_said_in_the_language_and_one_that_is_not_known_as_it_is() {
         let phase = |to: &str| Sentence::new("event.phase").with("from", "waiting").with("to", to);

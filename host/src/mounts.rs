@@ -2,8 +2,7 @@
 //!
 //! How full one is shows in no file. The living host is asked by statvfs, which local file systems answer from memory: no disk wakes.
 //! Those of other hosts, those that a program serves, and pools of ZFS may hang and are never asked, nor is what lies below one of the
-//! first two, nor what is on a disk that does not run. A recorded
-//! tree has the answers in [`ROOM`].
+//! first two, nor what is on a disk that does not run. A recorded tree has the answers in [`ROOM`].
 
 use super::system::{RECORDED, Seen, System};
 use serde::{Deserialize, Serialize};
